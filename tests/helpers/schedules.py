@@ -87,12 +87,10 @@ def job_states(made: Made) -> list[str]:
     return list(made.result.jobs.state)
 
 
-def placed(
-    rows: Sequence[Row], nodes: int, placement: str, *, per_node: int = 1, until_s: float = NEVER
-) -> tuple[Any, EventLog]:
+def placed(rows: Sequence[Row], nodes: int, *, per_node: int = 1, until_s: float = NEVER) -> tuple[Any, EventLog]:
     """Schedule jobs by the policy easy; return their nodes, and the log that follows."""
     shared = {"sharing": "cores", "cores_per_node": per_node} if per_node > 1 else {}
-    result = scheduled(rows, nodes // per_node, "easy", until_s=until_s, placement=placement, **shared).result
+    result = scheduled(rows, nodes // per_node, "easy", until_s=until_s, **shared).result
     return result.places, result.log
 
 

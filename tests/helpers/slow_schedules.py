@@ -125,7 +125,6 @@ class SlowMachine:
         self.steps = [0] * len(jobs)
         self.waiting: list[int] = []
         self.running: list[int] = []
-        self.last_runs: dict[int, list[int]] = {}
         self.usage = dict.fromkeys(self.users, 0)
         self.promise: dict[int, int] = {}
         self.first_promise: dict[int, int] = {}
@@ -141,7 +140,6 @@ class SlowMachine:
             early = [job for job in ended if self.believed[job] > self.jobs[job].run]
             for job in ended:
                 self.running.remove(job)
-                self.last_runs.setdefault(self.jobs[job].user, []).append(self.jobs[job].run)
                 spare = (self.believed[job] - self.jobs[job].run) * 60 * self.jobs[job].size
                 self.virtual.change(self.campaign_of[job], -spare)
             overran = [job for job in self.running if self.at(job) + self.believed[job] == self.now]
@@ -174,13 +172,9 @@ class SlowMachine:
     def submit(self, job: int) -> None:
         """Add a job to the queue, and to its campaign."""
         row = self.jobs[job]
-        runs = self.last_runs.get(row.user, [])
         known = row.limit or row.run
         if self.estimates == "actual":
             known = row.run
-        elif self.estimates == "last2" and len(runs) > 1:
-            mean = (runs[-1] + runs[-2]) // 2
-            known = min(mean, row.limit) if row.limit else mean
         self.believed[job] = known
         self.waiting.append(job)
         last = self.last_campaign.get(row.user)
@@ -193,8 +187,6 @@ class SlowMachine:
         row, ran = self.jobs[job], self.believed[job]
         self.steps[job] += 1
         raised = ran + STEPS[self.steps[job] - 1]
-        if self.estimates == "last2" and row.limit > ran:
-            raised = min(raised, row.limit)
         self.virtual.change(self.campaign_of[job], (raised - ran) * 60 * row.size)
         self.believed[job] = raised
 

@@ -35,7 +35,7 @@ def logs(draw: st.DrawFn) -> str:
 @given(
     text=logs(),
     policy=st.sampled_from(POLICIES),
-    estimates=st.sampled_from(("limit", "actual", "last2")),
+    estimates=st.sampled_from(("limit", "actual")),
     nodes=st.sampled_from((None, 8)),
 )
 def test_a_strange_log_is_scheduled_or_refused(text: str, policy: str, estimates: str, nodes: int | None) -> None:

@@ -68,10 +68,9 @@ def held_s(made: Any) -> float:  # noqa: ANN401 - a schedule
 
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=30)
-@given(found=rows, estimates=st.sampled_from(("limit", "actual", "last2")), contiguous=st.booleans())
-def test_nodes_and_times(policy: str, found: list[Row], estimates: str, contiguous: bool) -> None:  # noqa: FBT001 - drawn
-    placement = "contiguous" if contiguous else "first-fit"
-    made = scheduled(found, NODES, policy, estimates, half_life_s=100.0, placement=placement)
+@given(found=rows, estimates=st.sampled_from(("limit", "actual")))
+def test_nodes_and_times(policy: str, found: list[Row], estimates: str) -> None:
+    made = scheduled(found, NODES, policy, estimates, half_life_s=100.0)
     assert most_in_use(made) <= NODES
     for job, row in enumerate(found):
         assert (made.start_s[job] == math.inf) == (row.size > NODES)
@@ -118,7 +117,7 @@ class Watched(EasyBackfill):  # type: ignore[misc]  # loaded by its name
         return started
 
 
-@given(found=rows, estimates=st.sampled_from(("limit", "actual", "last2")))
+@given(found=rows, estimates=st.sampled_from(("limit", "actual")))
 def test_the_head_never_waits_while_it_fits(found: list[Row], estimates: str) -> None:
     watched = scheduled(found, NODES, Watched(), estimates)
     assert watched.start_s == scheduled(found, NODES, "easy", estimates).start_s

@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
 from bftrain_datasets.log.provenance import LogProvenance
 from bftrain_datasets.scheduling.schedule_engine import JobSchedule
-from bftrain_datasets.scheduling.schedule_settings import CONTIGUOUS
 
 _NAME_DIGITS: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedJobs:
-    """Nodes by job: ``node_sets`` ("" if the job never started), and the number of jobs ``in_pieces``.
+    """Nodes by job: ``node_sets``, "" if the job never started.
 
     The other fields are columns of the log of idle nodes; ``times`` are seconds since the first submission.
     """
@@ -34,7 +33,6 @@ class PlacedJobs:
     states: NDArray[np.int8]
     end_s: float
     node_sets: list[str]
-    in_pieces: int
 
     def idle_node_s(self, from_s: float) -> float:
         """Return the idle node-seconds from ``from_s``."""
@@ -56,31 +54,27 @@ class PlacedJobs:
         )
 
 
-def place(schedule: JobSchedule, placement: str, per_node: int = 1) -> PlacedJobs:
-    """Assign nodes to every job at its start: the first free nodes, or the first sufficiently large gap.
+def place(schedule: JobSchedule, per_node: int = 1) -> PlacedJobs:
+    """Assign the first free nodes to every job at its start.
 
-    Without such a gap, a contiguous placement uses the largest gaps, because the schedule guarantees the number of free
-    nodes, but not their position. With shared nodes, processors are assigned, ``per_node`` on each node, and a node is
-    idle while all its processors are free.
+    With shared nodes, processors are assigned, ``per_node`` on each node, and a node is idle while all its processors
+    are free.
     """
     count = schedule.nodes // per_node
     digits = max(_NAME_DIGITS, len(str(count)))
     names = tuple(f"n{number:0{digits}d}" for number in range(1, count + 1))
-    choose = _contiguous if placement == CONTIGUOUS else _first_fit
     busy = np.zeros(schedule.nodes, dtype=np.bool_)  # nodes, or the processors of shared nodes
     reported = np.ones(count, dtype=np.bool_)  # whether each node was last reported busy; all are busy before the log
     held: dict[int, NDArray[np.int64]] = {}
     node_sets = [""] * len(schedule.jobs)
     times: list[float] = []
     changes: list[tuple[NDArray[np.int64], NDArray[np.int8]]] = []
-    in_pieces = 0
     for time_s, (stopped, started) in _moments(schedule):
         for job in stopped:
             busy[held.pop(job)] = False
         for job in started:
-            given = held[job] = choose(busy, schedule.jobs.size[job])
+            given = held[job] = np.flatnonzero(~busy)[: schedule.jobs.size[job]]
             busy[given] = True
-            in_pieces += int(given[-1] - given[0]) >= given.size
             node_sets[job] = _node_set(given if per_node == 1 else np.unique(given // per_node), digits)
         now = busy if per_node == 1 else np.any(busy.reshape(-1, per_node), axis=1)
         changed = np.flatnonzero(now != reported)
@@ -97,7 +91,6 @@ def place(schedule: JobSchedule, placement: str, per_node: int = 1) -> PlacedJob
         states=states,
         end_s=schedule.end_s,
         node_sets=node_sets,
-        in_pieces=in_pieces,
     )
 
 
@@ -112,24 +105,6 @@ def _moments(schedule: JobSchedule) -> Iterator[tuple[float, tuple[list[int], li
             found[schedule.stop_s(job)][0].append(job)
             found[start_s][1].append(job)
     return takewhile(lambda moment: moment[0] <= max(schedule.end_s, 0.0), sorted(found.items()))
-
-
-def _first_fit(busy: NDArray[np.bool_], size: int) -> NDArray[np.int64]:
-    return np.flatnonzero(~busy)[:size]
-
-
-def _contiguous(busy: NDArray[np.bool_], size: int) -> NDArray[np.int64]:
-    """Return the first sufficiently large gap, otherwise the largest gaps, for few pieces."""
-    free = np.flatnonzero(~busy)
-    firsts = np.flatnonzero(np.diff(free, prepend=-2) > 1)  # indices in ``free`` of the first node in each gap
-    lengths = np.diff(firsts, append=free.size)
-    enough = np.flatnonzero(lengths >= size)
-    if enough.size:
-        first = int(firsts[enough[0]])
-        return free[first : first + size]
-    largest = np.argsort(-lengths, kind="stable")
-    places = np.concatenate([np.arange(firsts[gap], firsts[gap] + lengths[gap]) for gap in largest])
-    return np.sort(free[places[:size]])
 
 
 def _node_set(nodes: NDArray[np.int64], digits: int) -> str:

@@ -1,4 +1,4 @@
-"""SubmittedJobs: the rows of an SWF log as seen by a main scheduler, and its run time estimates."""
+"""SubmittedJobs: the rows of an SWF log or a table as seen by a main scheduler."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from bftrain_datasets.job_tables.table_reading import JobTableReader, read_table
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.provenance import LogFinding, ProvenanceSource
 from bftrain_datasets.readers import swf
-from bftrain_datasets.scheduling.schedule_settings import ACTUAL, LAST_TWO, WHOLE_NODES, ScheduleSettings
+from bftrain_datasets.scheduling.schedule_settings import ACTUAL, WHOLE_NODES, ScheduleSettings
 
 UNLIMITED: Final = math.inf  # the job has no limit
+LEAST_S: Final = 1.0  # a job of zero length still needs its nodes
 NO_USER: Final = "-1"  # the job has no user
 _ROUNDING: Final = 1e-9  # tolerance of a quotient that should be whole
 
@@ -55,6 +56,17 @@ class SubmittedJobs:
     def name(self, job: int) -> str:
         """Return the job's number in the log."""
         return self.fields[job][swf.JOB]
+
+    def known_run_s(self, kind: str) -> list[float]:
+        """Return each job's estimated run time at submission: the requested time or, if missing, the run time itself.
+
+        The kind ``actual`` returns the run times, as if the scheduler knew them. Jobs are never killed for exceeding an
+        estimate, but a policy plans with estimates.
+        """
+        return [
+            (run_s or LEAST_S) if kind == ACTUAL or limit_s == UNLIMITED else limit_s
+            for run_s, limit_s in zip(self.run_s, self.limit_s, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,48 +283,3 @@ def _sorted(
         shares=tuple(shares.get(name, 1.0) for name in users),
         fields=list(fields),
     )
-
-
-# Increments of an estimate each time a job exceeds it, from D. Tsafrir, Y. Etsion and D. Feitelson, "Backfilling using
-# system-generated predictions" (2007).
-STEPS_S: Final = (60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 18_000.0, 36_000.0, 72_000.0, 180_000.0, 360_000.0)
-LEAST_S: Final = 1.0  # a job of zero length still needs its nodes
-
-
-class RuntimeEstimator:
-    """A main scheduler's run time estimates: at submission, and whenever a job exceeds its estimate.
-
-    Jobs are never killed for exceeding an estimate: each runs for its recorded time. But a policy plans with estimates:
-
-    - ``limit``: the time requested by the user; if missing, the run time itself.
-    - ``actual``: the run time itself, as if the scheduler knew it.
-    - ``last2``: the mean run time of the user's two latest finished jobs, capped by the limit; before two jobs have
-      finished, the limit.
-    """
-
-    def __init__(self, kind: str, jobs: SubmittedJobs) -> None:
-        self._jobs = jobs
-        self._learns = kind == LAST_TWO
-        self._last: dict[int, tuple[float, ...]] = {}  # run times of each user's last two finished jobs
-        self._known_s = [
-            (run_s or LEAST_S) if kind == ACTUAL or limit_s == UNLIMITED else limit_s
-            for run_s, limit_s in zip(jobs.run_s, jobs.limit_s, strict=True)
-        ]
-
-    def at_submission(self, job: int) -> float:
-        """Return the estimated run time in seconds."""
-        last = self._last.get(self._jobs.user[job], ())
-        if len(last) < 2:  # noqa: PLR2004 - the two
-            return self._known_s[job]
-        return min(max(sum(last) / 2, LEAST_S), self._jobs.limit_s[job])
-
-    def ended(self, job: int) -> None:
-        """Update the estimates after a job finishes."""
-        if self._learns:
-            user = self._jobs.user[job]
-            self._last[user] = (*self._last.get(user, ())[-1:], self._jobs.run_s[job])
-
-    def longer(self, job: int, times: int, ran_s: float) -> float:
-        """Return an estimate above ``ran_s`` for a job that exceeded its estimate ``times`` times."""
-        raised_s, limit_s = ran_s + STEPS_S[min(times, len(STEPS_S)) - 1], self._jobs.limit_s[job]
-        return min(raised_s, limit_s) if self._learns and limit_s > ran_s else raised_s

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from bftrain.errors import BftrainError, BrokenPlugin, raised
-from bftrain_datasets.scheduling.jobs import RuntimeEstimator, SubmittedJobs
+from bftrain_datasets.scheduling.jobs import SubmittedJobs
 from bftrain_datasets.scheduling.queue_policies import NEVER, QueuePolicy, SimulatedCluster
 from bftrain_datasets.scheduling.virtual_schedule import UserCampaigns
 
@@ -21,6 +21,9 @@ Watch = Callable[[float, int], bool]
 
 TELL_EVERY: Final = 256  # steps between reports of progress
 OUR_OWN: Final = "bftrain_datasets."  # module prefix of built-in policies
+# Increments of an estimate each time a job exceeds it, from D. Tsafrir, Y. Etsion and D. Feitelson, "Backfilling using
+# system-generated predictions" (2007).
+STEPS_S: Final = (60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 18_000.0, 36_000.0, 72_000.0, 180_000.0, 360_000.0)
 
 
 class ScheduleEnd(StrEnum):
@@ -68,14 +71,14 @@ class ScheduleEngine:
         jobs: SubmittedJobs,
         nodes: int,
         policy: QueuePolicy,
-        estimator: RuntimeEstimator,
+        known_run_s: Sequence[float],
         gap_s: float,
         *,
         whole_seconds: bool = False,
     ) -> None:
         self._jobs = jobs
         self._policy = policy
-        self._estimator = estimator
+        self._known_run_s = known_run_s
         self._campaigns = UserCampaigns(jobs, nodes, gap_s, whole_seconds=whole_seconds)
         self._cluster = SimulatedCluster(jobs, nodes, self._campaigns)
         self._refused = tuple(job for job, size in enumerate(jobs.size) if size > nodes)
@@ -145,7 +148,6 @@ class ScheduleEngine:
             _, job = heappop(self._ends)
             cluster.end(job)
             self._campaigns.ended(job, cluster.planned_s[job])
-            self._estimator.ended(job)
             self._done += 1
         while self._overruns and self._overruns[0][0] <= now_s:
             self._prolong(heappop(self._overruns)[1])
@@ -154,7 +156,7 @@ class ScheduleEngine:
             self._next += 1
             if jobs.size[job] > cluster.nodes:
                 continue
-            planned_s = self._first_planned_s[job] = self._estimator.at_submission(job)
+            planned_s = self._first_planned_s[job] = self._known_run_s[job]
             cluster.submit(job, planned_s)
             self._campaigns.submitted(job, planned_s)
             self._backlog += jobs.size[job] * jobs.run_s[job]
@@ -164,7 +166,7 @@ class ScheduleEngine:
         self._prolonged[job] += 1
         before_s = cluster.planned_s[job]
         ran_s = cluster.now_s - cluster.start_s[job]
-        longer_s = self._estimator.longer(job, self._prolonged[job], max(before_s, ran_s))
+        longer_s = max(before_s, ran_s) + STEPS_S[min(self._prolonged[job], len(STEPS_S)) - 1]
         cluster.prolong(job, longer_s)
         self._campaigns.prolonged(job, longer_s - before_s)
         self._watch_estimate(job)

@@ -21,7 +21,6 @@ from bftrain.values import wire
 from bftrain.version import __version__
 from bftrain_datasets.readers import swf
 from bftrain_datasets.result_tables import Table
-from bftrain_datasets.scheduling.schedule_figures import DONE
 from bftrain_datasets.scheduling.scheduling import ScheduleResult
 from bftrain_datasets.scheduling.virtual_schedule import NO_CAMPAIGN
 
@@ -78,30 +77,6 @@ def campaigns_table(result: ScheduleResult) -> Table:
     }
 
 
-def users_table(result: ScheduleResult) -> Table:
-    """Return one row per user, by name."""
-    jobs, figures, campaigns = result.workload.jobs, result.jobs, result.campaigns
-    count = len(jobs.users)
-    user = np.array(jobs.user)
-    done = np.array([state == DONE for state in figures.state])
-    held_s = np.array(jobs.size) * np.array(jobs.run_s)
-    started = np.isfinite(figures.wait_s)
-    ended = campaigns.done
-    return {
-        "user": list(jobs.users),
-        "share": list(jobs.shares),
-        "jobs": np.bincount(user, minlength=count).tolist(),
-        "done": np.bincount(user[done], minlength=count).tolist(),
-        "held_h": (np.bincount(user[done], held_s[done], minlength=count) / 3600).tolist(),
-        "wait_mean_s": _means(user[started], figures.wait_s[started], count),
-        "wait_max_s": _largest(user[started], figures.wait_s[started], count),
-        "campaigns": np.bincount(campaigns.user[campaigns.jobs > 0], minlength=count).tolist(),
-        "stretch_mean": _means(campaigns.user[ended], campaigns.stretch[ended], count),
-        "stretch_max": _largest(campaigns.user[ended], campaigns.stretch[ended], count),
-        "beyond_bound": np.bincount(campaigns.user[ended & ~campaigns.within], minlength=count).tolist(),
-    }
-
-
 def utilisation_table(result: ScheduleResult) -> Table:
     """Return the state after each time with job arrivals, starts or ends, one row per time."""
     schedule, jobs, figures = result.schedule, result.workload.jobs, result.jobs
@@ -132,17 +107,6 @@ def utilisation_table(result: ScheduleResult) -> Table:
 def _cells(values: NDArray[np.float64]) -> list[float | None]:
     """Return numbers, with ``None`` for infinite ones and NaN."""
     return [value if finite else None for value, finite in zip(values.tolist(), np.isfinite(values), strict=True)]
-
-
-def _means(group: NDArray[np.int64], values: NDArray[np.float64], count: int) -> list[float | None]:
-    sums, sizes = np.bincount(group, values, minlength=count), np.bincount(group, minlength=count)
-    return _cells(np.divide(sums, sizes, out=np.full(count, np.nan), where=sizes > 0))
-
-
-def _largest(group: NDArray[np.int64], values: NDArray[np.float64], count: int) -> list[float | None]:
-    largest = np.full(count, -np.inf)
-    np.maximum.at(largest, group, values)
-    return _cells(largest)
 
 
 def _swf_lines(result: ScheduleResult) -> Iterator[str]:
@@ -188,7 +152,6 @@ MEASURED: Final = frozenset({"wall_s", "jobs_per_s"})
 TABLES: Final[Mapping[str, Callable[[ScheduleResult], Table]]] = {
     "jobs": jobs_table,
     "campaigns": campaigns_table,
-    "users": users_table,
     "utilisation": utilisation_table,
 }
 
@@ -207,7 +170,6 @@ def summary(result: ScheduleResult, name: str = "") -> dict[str, Any]:
         **wire.plain(result.summary),
         "begin_s": workload.jobs.begin_s,
         "cores_per_node": workload.cores_per_node,
-        "in_pieces": result.places.in_pieces,
         "refused_jobs": [workload.jobs.name(job) for job in result.schedule.refused],
         "wall_s": result.wall_s,
         "jobs_per_s": result.summary.done / result.wall_s if result.wall_s > 0 else None,

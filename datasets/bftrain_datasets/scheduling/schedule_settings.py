@@ -17,12 +17,7 @@ from bftrain.values.options import Option
 
 LIMIT: Final = "limit"
 ACTUAL: Final = "actual"
-LAST_TWO: Final = "last2"
-ESTIMATES: Final = (LIMIT, ACTUAL, LAST_TWO)
-
-FIRST_FIT: Final = "first-fit"
-CONTIGUOUS: Final = "contiguous"
-PLACEMENTS: Final = (FIRST_FIT, CONTIGUOUS)
+ESTIMATES: Final = (LIMIT, ACTUAL)
 
 WHOLE_NODES: Final = "none"
 CORES: Final = "cores"
@@ -64,7 +59,6 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     until: Annotated[str, Option("End: seconds UTC, an ISO time, or last-submit", default="when all jobs are done")] = (
         ""
     )
-    placement: Annotated[str, Option("Choice among the free nodes", choices=PLACEMENTS)] = FIRST_FIT
     backfill_depth: Annotated[
         int, Option("fairshare, ostrich: number of jobs considered after the first waiting job", at_least=0, rare=True)
     ] = 50

@@ -18,7 +18,7 @@ from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance
 from bftrain_datasets.scheduling import schedule_figures
 from bftrain_datasets.scheduling.job_placement import PlacedJobs, place
-from bftrain_datasets.scheduling.jobs import JobWorkload, RuntimeEstimator, SubmittedJobs, read_workload
+from bftrain_datasets.scheduling.jobs import JobWorkload, SubmittedJobs, read_workload
 from bftrain_datasets.scheduling.queue_policies import QueuePolicy
 from bftrain_datasets.scheduling.schedule_engine import JobSchedule, ScheduleEngine, Watch
 from bftrain_datasets.scheduling.schedule_settings import (
@@ -93,13 +93,13 @@ def simulate(workload: JobWorkload, settings: ScheduleSettings, *, watch: Watch 
         jobs,
         workload.capacity,
         policy,
-        RuntimeEstimator(settings.estimates, jobs),
+        jobs.known_run_s(settings.estimates),
         settings.campaign_gap_s,
         whole_seconds=settings.done_campaigns == OLDEST_FIRST,
     )
     schedule = engine.run(until_s(settings, jobs), settings.max_backlog_s, watch)
     wall_s = perf_counter() - begin_s
-    places = place(schedule, settings.placement, workload.per_node)
+    places = place(schedule, workload.per_node)
     jobs_found, campaigns_found = schedule_figures.job_figures(schedule), schedule_figures.figures(schedule)
     default = ScheduleSettings()
     names = [name for name in settings.__struct_fields__ if getattr(settings, name) != getattr(default, name)]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bftrain_datasets.log.eventlog import BUSY, EventLog
 from bftrain_datasets.readers import swf
-from bftrain_datasets.scheduling.jobs import UNLIMITED, RuntimeEstimator, SubmittedJobs
+from bftrain_datasets.scheduling.jobs import UNLIMITED, SubmittedJobs
 from bftrain_datasets.scheduling.schedule_engine import ScheduleEngine, Watch
 from bftrain_datasets.scheduling.schedule_settings import PolicyOptions, ScheduleSettings
 from bftrain_datasets.scheduling.scheduling import find_policy
@@ -120,7 +120,7 @@ def _waits(table: SubmittedJobs, nodes: int, policy: str, watch: Watch | None) -
         table,
         nodes,
         find_policy(policy, PolicyOptions(shares=table.shares)),
-        RuntimeEstimator(settings.estimates, table),
+        table.known_run_s(settings.estimates),
         settings.campaign_gap_s,
     )
     found = engine.run(math.inf, math.inf, watch)

@@ -36,13 +36,13 @@ MOST_NAMED: Final = 5  # rejected jobs listed individually
     example="bftrain schedule archive.swf -o schedule\n"
     "bftrain schedule archive.swf --policy easy --window 0..604800 -o week",
     epilog="DIR gets idle.npz (the derived log), schedule.swf, summary.json, config.toml and the tables jobs, "
-    "campaigns, users and utilisation; docs/how-to/schedule.md explains them. Ctrl-C stops early and "
+    "campaigns and utilisation; docs/how-to/schedule.md explains them. Ctrl-C stops early and "
     "keeps the results.",
 )
 @click.argument("log", type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True))
 @heading("Result")
 @click.option("-o", "--output", "folder", metavar="DIR", type=_folder, required=True, help="Folder for the result.")
-@click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Format of the four tables [csv].")
+@click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Format of the tables [csv].")
 @overwrite_option
 @heading("Simulation")
 @with_options(options_of(ScheduleSettings), policy=complete_parts("queue_policy", own=True))

@@ -116,7 +116,7 @@ def test_a_job_larger_than_the_machine_is_refused_and_belongs_to_no_campaign() -
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "easy", "conservative", "fairshare", "ostrich"])
-@pytest.mark.parametrize("estimates", ["limit", "actual", "last2"])
+@pytest.mark.parametrize("estimates", ["limit", "actual"])
 def test_jobs_that_take_no_time_need_their_nodes_all_the_same(policy: str, estimates: str) -> None:
     rows = [Row(0, 10, 4, 10), *(Row(1, 0, 4, 5) for _ in range(3)), *(Row(1, 0, 3) for _ in range(3)), Row(1, 2, 2, 9)]
     made = scheduled(rows, 4, policy, estimates)

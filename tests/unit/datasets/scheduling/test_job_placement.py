@@ -23,30 +23,15 @@ def pools(log: EventLog) -> list[tuple[float, int]]:
     return list(zip(log.times.tolist(), log.pool_sizes().tolist(), strict=True))
 
 
-def test_first_fit_takes_the_first_free_nodes() -> None:
-    places, log = placed(HOLE, 5, "first-fit")
+def test_jobs_take_the_first_free_nodes() -> None:
+    places, log = placed(HOLE, 5)
     assert places.node_sets == ["n0001", "n0002", "n[0003-0004]", "n[0001,0005]", "n[0003-0004]"]
-    assert places.in_pieces == 1
     assert pools(log) == [(0, 1), (10, 0), (40, 2), (70, 4), (99, 5)]
     assert places.node_names == ("n0001", "n0002", "n0003", "n0004", "n0005")
 
 
-def test_contiguous_takes_the_first_gap_that_is_large_enough() -> None:
-    rows = [Row(0, 10, 1), Row(0, 99, 1), Row(0, 10, 2), Row(0, 99, 1), Row(20, 5, 2), Row(50, 5, 3)]
-    contiguous, _ = placed(rows, 5, "contiguous")
-    assert contiguous.node_sets[4:] == ["n[0003-0004]", "n[0001,0003-0004]"]  # and the largest where none is
-    assert contiguous.in_pieces == 1
-    assert placed(rows, 5, "first-fit")[0].node_sets[4:] == ["n[0001,0003]", "n[0001,0003-0004]"]
-
-
-def test_placements_differ_in_nodes_only() -> None:
-    first, contiguous = (placed(HOLE, 5, placement)[1] for placement in ("first-fit", "contiguous"))
-    assert pools(first) == pools(contiguous)
-    assert first.idle_node_s == contiguous.idle_node_s
-
-
 def test_a_job_of_no_time_holds_no_node() -> None:
-    places, log = placed([Row(0, 0, 2), Row(5, 5, 1)], 2, "first-fit")
+    places, log = placed([Row(0, 0, 2), Row(5, 5, 1)], 2)
     assert places.node_sets == ["", "n0001"]
     assert pools(log) == [(0, 2), (5, 1), (10, 2)]
 
@@ -54,10 +39,9 @@ def test_a_job_of_no_time_holds_no_node() -> None:
 def test_a_shared_node_is_idle_while_no_job_holds_any_of_it() -> None:
     # Three nodes of four processors; the third job gets one processor of the first node and one of the second
     rows = [Row(0, 50, 3), Row(0, 20, 2), Row(5, 30, 3), Row(60, 5, 1)]
-    places, log = placed(rows, 12, "first-fit", per_node=4)
+    places, log = placed(rows, 12, per_node=4)
     assert places.node_sets == ["n0001", "n[0001-0002]", "n0002", "n0001"]
     assert pools(log) == [(0, 1), (35, 2), (50, 3), (60, 2), (65, 3)]
-    assert placed(rows, 12, "contiguous", per_node=4)[1].sha256 == log.sha256
 
 
 def test_sharing_leaves_more_nodes_idle_than_whole_nodes(tmp_path: Path) -> None:
@@ -79,7 +63,7 @@ def test_sharing_leaves_more_nodes_idle_than_whole_nodes(tmp_path: Path) -> None
 
 
 def test_what_has_not_ended_holds_its_nodes_to_the_end() -> None:
-    places, log = placed([Row(0, 50, 2), Row(5, 5, 2)], 2, "first-fit", until_s=30.0)
+    places, log = placed([Row(0, 50, 2), Row(5, 5, 2)], 2, until_s=30.0)
     assert pools(log) == [(0, 0)]
     assert (places.end_s, places.node_sets) == (30, ["n[0001-0002]", ""])
 
@@ -138,16 +122,13 @@ def test_the_schedule_read_again_leaves_as_many_nodes_idle(log: Path, tmp_path: 
 def test_tables_add_up(log: Path, tmp_path: Path) -> None:
     result = schedule(log, policy="ostrich")
     folder = written(result, tmp_path / "out")
-    jobs, campaigns, users, steps = (
-        table(folder / f"{name}.csv") for name in ("jobs", "campaigns", "users", "utilisation")
-    )
+    jobs, campaigns, steps = (table(folder / f"{name}.csv") for name in ("jobs", "campaigns", "utilisation"))
     done = [row for row in jobs if row["state"] == "done"]
     assert [row["state"] for row in jobs] == ["done"] * 120 + ["refused"]
     assert (jobs[-1]["start_s"], jobs[-1]["node_set"], jobs[-1]["campaign"]) == ("", "", "")
-    assert sum(int(row["jobs"]) for row in campaigns) == len(done) == sum(int(row["done"]) for row in users)
+    assert sum(int(row["jobs"]) for row in campaigns) == len(done)
     work = sum(float(row["work"]) for row in campaigns)
     assert work == sum(float(row["run_s"]) * int(row["size"]) for row in done)
-    assert work / 3600 == pytest.approx(sum(float(row["held_h"]) for row in users))
     assert work / 3600 == pytest.approx(result.summary["busy_h"])
     times = [float(row["time_s"]) for row in steps]
     busy = [int(row["busy"]) for row in steps]
@@ -189,7 +170,7 @@ def test_the_summary_counts_what_the_tables_hold(log: Path, tmp_path: Path) -> N
 def test_the_same_gives_the_same_bytes(log: Path, tmp_path: Path) -> None:
     folders = [written(schedule(log, policy="fairshare"), tmp_path / name) for name in ("one", "two")]
     names = sorted(path.name for path in folders[0].iterdir() if path.name != "SHA256SUMS")
-    tables = [f"{name}.csv" for name in ("jobs", "campaigns", "users", "utilisation")]
+    tables = [f"{name}.csv" for name in ("jobs", "campaigns", "utilisation")]
     assert names == sorted([*tables, "config.toml", "idle.npz", "schedule.swf", "summary.json"])
     for name in names:
         one, two = ((folder / name).read_bytes() for folder in folders)
@@ -204,7 +185,7 @@ def test_the_same_gives_the_same_bytes(log: Path, tmp_path: Path) -> None:
 def test_parquet_holds_the_same_as_csv(log: Path, tmp_path: Path) -> None:
     result = schedule(log, policy="conservative", until=f"{DAY + 20_000}")
     folder = written(result, tmp_path / "out")
-    shown = {name: table(folder / f"{name}.csv") for name in ("jobs", "campaigns", "users", "utilisation")}
+    shown = {name: table(folder / f"{name}.csv") for name in ("jobs", "campaigns", "utilisation")}
     written(result, folder, tables="parquet", overwrite=True)
     assert not list(folder.glob("*.csv"))
     for name, rows in shown.items():
@@ -243,7 +224,6 @@ def test_no_time_after_the_last_submission_is_idle_if_it_ends_there(log: Path) -
 def test_settings_are_checked(log: Path) -> None:
     for field, value in {
         "estimates": "guess",
-        "placement": "anywhere",
         "nodes": 0,
         "time_factor": 0.0,
         "first": -1,

@@ -21,20 +21,6 @@ def test_actual_is_the_run_time() -> None:
     assert planned([Row(0, 50, limit=80), Row(1, 50), Row(2, 50, limit=20)], "actual") == [50, 50, 50]
 
 
-def test_last_two_is_the_mean_of_the_users_last_two_and_at_most_the_limit() -> None:
-    rows = [
-        Row(0, 10, limit=99, user=1),
-        Row(0, 500, limit=999, user=2),
-        Row(20, 40, limit=99, user=1),
-        Row(70, 70, limit=99, user=1),  # 10 and 40 have ended
-        Row(150, 5, limit=99, user=1),  # 40 and 70 have
-        Row(151, 5, limit=30, user=1),
-        Row(152, 5, limit=0, user=1),
-        Row(600, 5, limit=99, user=2),  # one of hers has ended
-    ]
-    assert planned(rows, "last2") == [99, 999, 99, 25, 55, 30, 55, 99]
-
-
 @pytest.mark.parametrize(
     ("estimates", "run_s", "limit_s", "times"),
     [
