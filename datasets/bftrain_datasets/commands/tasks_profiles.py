@@ -84,13 +84,6 @@ def reading_options(function: Callable[P, R]) -> Callable[P, R]:
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=_FILE)
 @heading("How files are read")
 @reading_options
-@click.option(
-    "--complete-from",
-    "references",
-    type=_FILE,
-    multiple=True,
-    help="Fill in sizes that were not measured, from the models of this file. May be repeated.",
-)
 @heading("Result")
 @click.option(
     "-o",
@@ -103,7 +96,6 @@ def reading_options(function: Callable[P, R]) -> Callable[P, R]:
 def command(
     files: tuple[Path, ...],
     path: Path | None,
-    references: tuple[Path, ...],
     out: Output,
     **given: Any,  # noqa: ANN401 - CatalogueOptions
 ) -> None:
@@ -116,11 +108,6 @@ def command(
 
     options = CatalogueOptions(**given)
     known = catalogue(files, options)
-    if references:
-        from bftrain_datasets.workloads.speed_completion import completed_profiles
-
-        full = completed_profiles(known.values(), list(catalogue(references, options).values()))
-        known = {each.name: each for each in full}
     if path is not None:
         save_profiles(known.values(), path)
     records = [{**structs.asdict(each), "curve": structs.asdict(each.curve)} for each in known.values()]
