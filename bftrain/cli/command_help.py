@@ -226,6 +226,10 @@ class DocumentedCommand(click.Command):
             raise click.BadParameter(what, ctx, param_hint=_SET)
         if not equals:
             raise click.BadParameter(f"'{text}' has no value: {_SET} {key}=VALUE", ctx, param_hint=_SET)
+        if option.is_flag:
+            if value.strip() != "yes":
+                raise click.BadParameter(f"'{text}': write {key}=yes, or omit it", ctx, param_hint=_SET)
+            return option.opts[0]
         return f"{option.opts[0]}={value.strip()}"
 
     @property
@@ -265,7 +269,8 @@ def _name_of(option: click.Parameter) -> str:
 def _present_spelling(option: click.Parameter) -> str | None:
     """Return what replaces a rare option, and ``None`` for other options."""
     hint = _hints.get(option)
-    return f"{_SET} {_name_of(option)}=VALUE" if hint == "" else hint
+    value = "yes" if isinstance(option, click.Option) and option.is_flag else "VALUE"
+    return f"{_SET} {_name_of(option)}={value}" if hint == "" else hint
 
 
 class CommandGroup(click.Group):

@@ -1,7 +1,7 @@
 """A small BERT trained by the Trainer of Transformers, which is restarted from its checkpoint at each change of size.
 
 bftrain train bert_huggingface.py --launcher process --nodes 1:4. What makes it elastic is marked 1 to 4; everything
-else is as Transformers has it. Workers start sooner with --preload transformers.trainer. Needs: pip install
+else is as Transformers has it. Workers start sooner with --set preload=transformers.trainer. Needs: pip install
 transformers accelerate
 """
 

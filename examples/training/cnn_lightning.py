@@ -1,7 +1,7 @@
 """The small CNN of cnn.py as a LightningModule, which is restarted from its checkpoint at each change of size.
 
 bftrain train cnn_lightning.py --launcher process --nodes 1:4. What makes it elastic is marked 1 to 4; everything else
-is as Lightning has it. Workers start sooner with --preload lightning. Needs: pip install lightning
+is as Lightning has it. Workers start sooner with --set preload=lightning. Needs: pip install lightning
 """
 
 import argparse

@@ -99,7 +99,7 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
 )
 @rare(
     *("cwd", "env", "environment", "setup", "prefix", "python", "finish_code", "finish_file", "stall_limit_s"),
-    *("grow_cost_s", "shrink_cost_s", "start_cost_s"),
+    *("grow_cost_s", "shrink_cost_s", "start_cost_s", "campaign", "curve"),
 )
 @click.argument("what", metavar="WHAT")
 @click.argument("words", metavar="[-- ARGS...]", nargs=-1, type=click.UNPROCESSED)
@@ -432,6 +432,7 @@ class _MomentOrNone(MomentOption):
 @click.argument("task", metavar="TASK")
 @rare("min_nodes", hint="--nodes MIN:")
 @rare("max_nodes", hint="--nodes :MAX")
+@rare("campaign", "name")
 @click.option("--nodes", metavar="MIN:MAX", help="Minimum and maximum number of nodes; one may be omitted: 4:, or :8.")
 @click.option("--min-nodes", type=int)
 @click.option("--max-nodes", type=int)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from bftrain.cli.command_help import DocumentedCommand, heading
+from bftrain.cli.command_help import DocumentedCommand, heading, rare
 from bftrain.cli.interruption import interruption
 from bftrain.cli.output import LITERAL, Output, prints_results, table
 from bftrain.cli.settings import DurationType
@@ -93,6 +93,7 @@ def takes_a_script(function: F) -> F:
     renamed=_RENAMED,
 )
 @heading("How it is tried")
+@rare("preload")
 @takes_a_script
 @click.option("--nodes", metavar="MIN:MAX", default="1:4", show_default=True, help="Minimum and maximum size.")
 @click.option(
@@ -392,6 +393,7 @@ def _hangup_stops() -> Iterator[None]:
     epilog="Arguments after -- are passed to the script.",
     renamed=_RENAMED,
 )
+@rare("preload", "patience_s")
 @takes_a_script
 @click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True, help="Steps to watch at each size.")
 @click.option(

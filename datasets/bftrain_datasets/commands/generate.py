@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from bftrain.cli.command_help import DocumentedCommand
+from bftrain.cli.command_help import DocumentedCommand, rare
 from bftrain.cli.command_table import CommandEntry, LazyGroup
 from bftrain.cli.output import Output, prints_results
 from bftrain.errors import BadInput
@@ -34,6 +34,7 @@ def command() -> None:
     example="bftrain generate log -o log.npz --nodes 512 --days 3\n"
     "bftrain generate log -o march.npz --start 2026-03-02 --seed 7",
 )
+@rare("idle_share")
 @log_output()
 @click.option(
     "--nodes", type=click.IntRange(1, 1_000_000), default=1024, show_default=True, help="Nodes of the machine."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrain.cli.command_help import DocumentedCommand, heading
+from bftrain.cli.command_help import DocumentedCommand, heading, rare
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType
 from bftrain.errors import UsageError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     example="bftrain slice log.npz -o part.npz --nodes 0:128 --window last-2w\n"
     "bftrain slice log.npz -o public.npz --anonymise --shift-times",
 )
+@rare("lead_s")
 @log_argument
 @log_output()
 @click.option(

@@ -30,7 +30,7 @@ _ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     "model": ("trials",),
     **dict.fromkeys(("work_samples", "min_nodes", "max_nodes", "files", "endless"), ("mix", "trials")),
     **dict.fromkeys(("gangs", "long_share", "high_share", "high_weight", "deadlines", "burst_share"), (CLUSTER,)),
-    **dict.fromkeys(("burst_size", "users", "elastic", "speeds", "kinds"), (CLUSTER,)),
+    **dict.fromkeys(("burst_size", "speeds", "kinds"), (CLUSTER,)),
     **dict.fromkeys(("gpus_per_node", "local_batch", "noise_scale"), ("mix", "trials")),
 }
 _READING: Final = ("node_kind", "gpus_per_node", "local_batch", "noise_scale", "by_hosts")  # options for profile files
@@ -43,10 +43,13 @@ _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
     cls=DocumentedCommand,
     example="bftrain generate tasks -o tasks.toml --kind mix --count 50\n"
     "bftrain generate tasks -o tasks.toml --kind trials --profile vgg16",
-    epilog="The jobs of a cluster have Gavel's distributions, set by the options from --gangs on. Each property "
+    epilog="The jobs of a cluster have Gavel's distributions; --set changes them. Each property "
     "has a random stream of its own: changing one option leaves the rest unchanged. See docs/how-to/workloads.md.",
 )
-@rare("high_weight", "gpus_per_node", "local_batch", "noise_scale")
+@rare(
+    *("high_weight", "gpus_per_node", "local_batch", "noise_scale", "gangs", "long_share", "high_share", "deadlines"),
+    *("burst_share", "burst_size", "by_hosts", "node_kind", "users", "elastic"),
+)
 @heading("Tasks")
 @task_output
 @click.option(

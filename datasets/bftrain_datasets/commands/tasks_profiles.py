@@ -80,7 +80,7 @@ def reading_options(function: Callable[P, R]) -> Callable[P, R]:
     epilog="FILE is a profile file (.toml) such as bftrain train --save-profile writes, a throughput table of Gavel "
     "(.json), or a *_scalability.csv of AdaptDL. Without FILE: the seven bundled models.",
 )
-@rare("local_batch")
+@rare("local_batch", "by_hosts", "node_kind", "gpus_per_node", "noise_scale")
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=_FILE)
 @heading("How files are read")
 @reading_options

@@ -55,7 +55,7 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         float, Option("Multiplies the gaps between submissions; below 1 the load rises", above=0.0, rare=True)
     ] = 1.0
     window: Annotated[str, Option("Only jobs submitted in A..B, seconds UTC or ISO times; either may be empty")] = ""
-    first: Annotated[int | None, Option("Only the first rows of the log", at_least=1)] = None
+    first: Annotated[int | None, Option("Only the first rows of the log", at_least=1, rare=True)] = None
     until: Annotated[str, Option("End: seconds UTC, an ISO time, or last-submit", default="when all jobs are done")] = (
         ""
     )

@@ -69,7 +69,8 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     admission: Annotated[str, Option("Rule for the tasks that compete, as in a replay", default="all tasks")] = ""
     round_s: Annotated[float, Option("Length of a round in seconds", above=0.0)] = 300.0
     finish: Annotated[
-        str, Option("When a finished task leaves: at that moment, or at the end of the round", choices=FINISHES)
+        str,
+        Option("When a finished task leaves: at that moment, or at the end of the round", choices=FINISHES, rare=True),
     ] = MOMENT
     like: Annotated[
         str, Option("Shares: conventions of this simulator; ideal: without rounds", choices=LIKES, default="none")
@@ -101,7 +102,8 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         str, Option("Nodes of a gang; auto: consolidated, with Gavel's conventions first-free", choices=PLACEMENTS)
     ] = AUTO
     pairs: Annotated[
-        str, Option("FILE: a throughput table with speeds of pairs, for policies that let two tasks share nodes")
+        str,
+        Option("FILE: a throughput table with speeds of pairs, for policies that let two tasks share nodes", rare=True),
     ] = ""
     phases: Annotated[
         str,
@@ -111,7 +113,9 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             rare=True,
         ),
     ] = ""
-    gang: Annotated[str, Option("Size of elastic tasks", choices=GANGS, default="elastic tasks are rejected")] = ""
+    gang: Annotated[
+        str, Option("Size of elastic tasks", choices=GANGS, default="elastic tasks are rejected", rare=True)
+    ] = ""
     start_cost_s: StartCost = None
     cost_factor: CostFactor = 1.0
     measure: Annotated[
@@ -130,6 +134,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Option(
             "With --speed-error: whether policies learn speeds as tasks run; completed: also speeds on other kinds",
             choices=(YES, NO, COMPLETED),
+            rare=True,
         ),
     ] = NO
     seed: Seed = 0

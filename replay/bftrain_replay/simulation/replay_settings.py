@@ -42,7 +42,7 @@ Nodes: TypeAlias = Annotated[
     str, Option("Nodes to replay: a node set such as nid[0001-0100], or positions in the log such as 0:1024")
 ]
 StartCost: TypeAlias = Annotated[
-    float | None, Option("Seconds per start from zero nodes", default=_COST, at_least=0.0, at_most=LONGEST_S)
+    float | None, Option("Seconds per start from zero nodes", default=_COST, at_least=0.0, at_most=LONGEST_S, rare=True)
 ]
 CostFactor: TypeAlias = Annotated[
     float, Option("Multiplies the costs of growing, shrinking and starting", at_least=0.0, at_most=LONGEST_S)
@@ -53,10 +53,12 @@ SpeedError: TypeAlias = Annotated[
         "Decisions misjudge each speed by a lognormal factor with this standard deviation",
         at_least=0.0,
         at_most=10.0,  # speeds stay finite
+        rare=True,
     ),
 ]
 Profiled: TypeAlias = Annotated[
-    float, Option("With --speed-error: share of the tasks with exactly known speeds", at_least=0.0, at_most=1.0)
+    float,
+    Option("With --speed-error: share of the tasks with exactly known speeds", at_least=0.0, at_most=1.0, rare=True),
 ]
 Seed: TypeAlias = Annotated[int, Option("Seed of all random choices", at_least=0)]
 Metrics: TypeAlias = Annotated[
@@ -75,13 +77,20 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     semantics: Annotated[str, Option("Rules by which tasks advance", choices=SEMANTICS)] = REALISTIC
-    events: Annotated[str, Option("Published rules: events of all nodes, or of the chosen nodes", choices=EVENTS)] = ALL
+    events: Annotated[
+        str, Option("Published rules: events of all nodes, or of the chosen nodes", choices=EVENTS, rare=True)
+    ] = ALL
     window: Window = ""
     nodes: Nodes = ""
     skip_events: Annotated[int, Option("Skip this many events at the start", at_least=0, rare=True)] = 0
     decision_latency_s: Annotated[
         float | str,
-        Option("Seconds until new sizes take effect; measured: the solver's run time", word=MEASURED, at_least=0.0),
+        Option(
+            "Seconds until new sizes take effect; measured: the solver's run time",
+            word=MEASURED,
+            at_least=0.0,
+            rare=True,
+        ),
     ] = 0.0
     min_interval_s: Annotated[
         float, Option("Minimum seconds between decisions; nodes are still returned immediately", at_least=0.0)
@@ -104,7 +113,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     speed_error: SpeedError = 0.0
     profiled: Profiled = 0.0
     learning: Annotated[
-        str, Option("With --speed-error: whether decisions learn speeds as tasks run", choices=(YES, NO))
+        str, Option("With --speed-error: whether decisions learn speeds as tasks run", choices=(YES, NO), rare=True)
     ] = NO
     seed: Seed = 0
     metrics: Metrics = ""

@@ -109,7 +109,7 @@ def test_what_submit_s_counts_from(bftrain: CommandLine) -> None:
 def test_a_part_of_a_file(bftrain: CommandLine) -> None:
     ended = imported(bftrain, BLOX, "--window", "200..400")
     assert (names(), "1 not_selected, first at jobs:2" in ended.err) == (["job-1"], True)
-    assert (imported(bftrain, BLOX, "--first", 1).err, names()) == ("", ["job-0"])
+    assert (imported(bftrain, BLOX, "--set", "first=1").err, names()) == ("", ["job-0"])
     imported(bftrain, PHILLY, *ZONE, "--window", "2017-10-07T01:00:20..2017-10-08")
     assert names() == ["app_2"]
 
