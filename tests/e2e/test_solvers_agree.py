@@ -6,7 +6,7 @@ import pytest
 
 from bftrain import Limits, Termination, registry
 from bftrain_solvers import exact
-from bftrain_solvers.conformance import AGREEMENT, random_problem
+from tests.helpers.solver_conformance import AGREEMENT, random_problem
 from tests.helpers.tables import table_of_problem
 
 PROBLEMS = 300

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from bftrain import AllocationProblem, CompetingTask, SpeedCurve, ValueTable
-from bftrain_solvers.conformance import random_problem
+from tests.helpers.solver_conformance import random_problem
 
 
 def varied_problem(seed: int) -> AllocationProblem:

@@ -26,8 +26,8 @@ from bftrain import (
     registry,
     share,
 )
-from bftrain_solvers.conformance import best_by_trying_all
 from tests.helpers.named_parts import table_for
+from tests.helpers.solver_conformance import best_by_trying_all
 
 _SUMS = ["throughput", "speedup", "completion", "proportional", "deadline"]
 _FAIR = ["max-min", "max-min-plain", "water-filling", "finish-time", "makespan", "max-min-now"]

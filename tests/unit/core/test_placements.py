@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrain import Harvester, Settings, Shrink, Stop, build_harvester, conformance, registry
+from bftrain import Harvester, Settings, Shrink, Stop, build_harvester, registry
 from bftrain.ports import Placement
+from tests.helpers import part_conformance as conformance
 from tests.helpers.named_parts import THROUGHPUT
 from tests.unit.core import parts
 from tests.unit.core.samples import joined, left, spec, submitted

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from bftrain import conformance, registry
+from bftrain import registry
 from bftrain.ports import Queue
+from tests.helpers import part_conformance as conformance
 from tests.unit.core import parts
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "admissions" / "campaigns.py"

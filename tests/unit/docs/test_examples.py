@@ -14,8 +14,8 @@ import pytest
 
 from bftrain import ImportOptions, import_logs, registry
 from bftrain.live.schedulers.base import AgentOrder, Allowed, News, Scheduler, Site
-from bftrain_solvers import conformance
 from tests.helpers import plugins
+from tests.helpers import solver_conformance as conformance
 from tests.helpers.in_process import CommandLine
 from tests.helpers.pages import ROOT, page
 

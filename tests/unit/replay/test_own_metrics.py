@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import bftrain
-from bftrain import BadInput, BftrainError, BrokenPlugin, UnknownName, conformance, save_log, save_tasks
-from bftrain.conformance import Nonconformance
+from bftrain import BadInput, BftrainError, BrokenPlugin, UnknownName, save_log, save_tasks
+from tests.helpers import part_conformance as conformance
+from tests.helpers.part_conformance import Nonconformance
 from tests.unit.core.plugins import register
 from tests.unit.replay.cases import ReplayResult, log_of, task
 

@@ -29,7 +29,7 @@ from bftrain import (
     registry,
 )
 from bftrain.ports import Objective
-from bftrain_solvers import conformance
+from tests.helpers import solver_conformance as conformance
 from tests.helpers.coupled_objective import WorstOff
 from tests.helpers.named_parts import EXACT, HIGHS, THROUGHPUT, OwnObjective, table_for
 

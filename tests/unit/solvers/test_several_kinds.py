@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bftrain import AllocationProblem, CompetingTask, Limits, Quality, SpeedCurve, Termination, ValueTable
-from bftrain_solvers import conformance
+from tests.helpers import solver_conformance as conformance
 from tests.helpers.named_parts import EXACT, HIGHS, THROUGHPUT, table_for
 
 PLENTY_S = 60.0

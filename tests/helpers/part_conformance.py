@@ -1,15 +1,4 @@
-"""Conformance tests for third-party admissions, placements and metrics.
-
-In a test of your own::
-
-    from bftrain import conformance
-
-    def test_my_admission():
-        conformance.check_admission(MyAdmission)
-
-Those for solvers are in ``bftrain_solvers.conformance``, those for launchers in
-``tests/helpers/launcher_conformance.py``.
-"""
+"""The conformance suite for admissions, placements and metrics."""
 
 from __future__ import annotations
 
@@ -142,15 +131,15 @@ def _random_events(seed: int) -> list[tuple[Event, ...]]:
         now_s = 100.0 * number
         away = [node for node in names if node not in inside]
         events: list[Event] = []
-        if random.random() < 0.5:  # noqa: PLR2004 - half of the moments
+        if random.random() < 0.5:
             leaving = random.sample(sorted(inside), random.randint(0, len(inside)))
             joining = random.sample(away, random.randint(0, len(away)))
             inside = (inside - set(leaving)) | set(joining)
             events += [NodesLeft(time_s=now_s, nodes=tuple(leaving))] if leaving else []
             events += [NodesJoined(time_s=now_s, nodes=tuple(joining))] if joining else []
-        if alive and random.random() < 0.3:  # noqa: PLR2004 - sometimes
+        if alive and random.random() < 0.3:
             events.append(TaskFinished(time_s=now_s, task=alive.pop(random.randrange(len(alive)))))
-        if random.random() < 0.6:  # noqa: PLR2004 - more tasks arrive than end
+        if random.random() < 0.6:
             alive.append(f"t{number}")
             smallest = random.randint(1, 4)
             sizes = range(smallest, smallest + 4)

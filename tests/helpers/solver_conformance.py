@@ -1,16 +1,7 @@
-"""Conformance tests for solvers, also third-party ones.
+"""The conformance suite for solvers. It imports nothing else from the tests but an objective.
 
-In a test of your own::
-
-    import pytest
-    from bftrain_solvers import conformance
-
-    @pytest.mark.parametrize("case", conformance.CASES, ids=lambda case: case.name)
-    def test_my_solver(case):
-        case.check(MySolver())
-
-or, without pytest, ``conformance.check(MySolver())``. Check a solver without optimality proofs, such as a rule, with
-``optimal=False``: its sizes must be allowed and its value correct, but need not be optimal.
+``optimal=False`` checks a solver without optimality proofs, such as a rule: its sizes must be allowed and its value
+correct, but need not be optimal.
 """
 
 from __future__ import annotations
@@ -33,7 +24,7 @@ from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
 from bftrain_solvers.arrays import Floats, Integers
-from bftrain_solvers.worst_off_objective import WorstOff
+from tests.helpers.coupled_objective import WorstOff
 
 AGREEMENT: Final = 1e-9  # relative: how well the value of two optimal answers must agree
 _TIGHT_DEADLINE_S: Final = 0.001
