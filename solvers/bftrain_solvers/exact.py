@@ -15,11 +15,10 @@ from bftrain.version import __version__
 from bftrain_solvers.answers import DeadlinePassed, answer, unchanged
 from bftrain_solvers.knapsack.best_sizes import best_sizes
 from bftrain_solvers.knapsack.compiled_knapsack import compiled_knapsack, why_numpy
-from bftrain_solvers.knapsack.numpy_knapsack import LastPrice
 
 
 class ExactSolver:
-    """A multiple-choice knapsack over integer sizes: see :mod:`bftrain_solvers.knapsack.numpy_knapsack`.
+    """A multiple-choice knapsack over integer sizes: see :mod:`bftrain_solvers.knapsack.best_sizes`.
 
     The table's entries are rounded to a grid of 2**-42 of the largest entry or finer (for 1,000 tasks of 64 nodes;
     finer for fewer). On this grid the result is optimal without any tolerance, and the bound equals the value. Ties are
@@ -32,9 +31,6 @@ class ExactSolver:
 
     name: Final = "exact"
     capabilities: Final = SolverCapabilities(level_coupling=True, node_kinds=True)
-
-    def __init__(self) -> None:
-        self._last_price = LastPrice()
 
     def available(self) -> Availability:
         """Return that it is always available, and whether it has compiled code."""
@@ -78,7 +74,7 @@ class ExactSolver:
         else:
             present = [task.size for task in problem.tasks]
             stop_at = started + limits.deadline_s
-            found = best_sizes(table.values, present, problem.pool, stop_at, self._last_price, table.row_numbers)
+            found = best_sizes(table.values, present, problem.pool, stop_at, table.row_numbers)
             sizes, bound = found.sizes, found.bound
             termination = Termination.OPTIMAL if bound is None else Termination.TIME_LIMIT
         return answer(

@@ -57,35 +57,22 @@ class ValueGrid(msgspec.Struct, frozen=True, eq=False):
 
 
 def grid_of(
-    values: Floats,
-    present: Integers,
-    pools: Sequence[int],
-    columns: Columns | None = None,
-    stop_at: float = inf,
-    copies: Integers | None = None,
+    values: Floats, present: Integers, pools: Sequence[int], columns: Columns | None = None, stop_at: float = inf
 ) -> ValueGrid:
     """Round ``values`` to the finest grid there is room for: 2**-42 of the largest for 1,000 rows of 65 sizes.
 
-    ``columns`` describes the columns for several node kinds, with ``pools`` nodes of each. ``copies`` is the number of
-    rows that each row stands for (default: 1).
+    ``columns`` describes the columns for several node kinds, with ``pools`` nodes of each.
     """
     width = values.shape[1]
-    rows = len(values) if copies is None else int(copies.sum())
     allowed, smallest, largest = _range(values)
     raised, unit = 0.0, _SMALLEST_FLOAT
-    if lopsided(values, present, smallest, largest, copies):
-        if copies is None:
-            clear = cleared(values, present, pools, columns, stop_at)
-            values = clear.values
-        else:  # equal rows have equal results
-            each = np.repeat(np.arange(len(values)), copies)
-            clear = cleared(values[each], present[each], pools, columns, stop_at)
-            values = clear.values[copies.cumsum() - copies]
-        raised = clear.raised
+    if lopsided(values, present, smallest, largest):
+        clear = cleared(values, present, pools, columns, stop_at)
+        values, raised = clear.values, clear.raised
         unit = ldexp(1.0, frexp(max(clear.rounding, _SMALLEST_FLOAT))[1])  # finer than that, equal values are not
         allowed, smallest, largest = _range(values)
     largest = max(largest, -smallest)
-    row_bits = rows.bit_length()
+    row_bits = len(values).bit_length()
     bits = min(_ENTRY_BITS, _PRODUCT_BITS - width.bit_length()) - row_bits
     unit = max(ldexp(1.0, frexp(largest)[1] - bits), unit) if largest > 0.0 else 1.0
     weight = 1 << row_bits
@@ -115,9 +102,7 @@ class PrunedRows:
     rounding: float
 
 
-def lopsided(
-    values: Floats, present: Integers, smallest: float, largest: float, copies: Integers | None = None
-) -> bool:
+def lopsided(values: Floats, present: Integers, smallest: float, largest: float) -> bool:
     """Return whether the best plan might be far below the largest or the smallest entry.
 
     Without losses, the bound is the largest entry. Otherwise it is the better of keeping all sizes and serving only the
@@ -126,11 +111,10 @@ def lopsided(
     if smallest >= 0.0:
         return False
     enough = max(largest, -smallest) / _LOPSIDED
-    count: Integers = np.ones(len(values), dtype=np.int64) if copies is None else copies
-    if largest + min(0.0, float(values[:, 0] @ count)) >= enough:
+    if largest + min(0.0, float(values[:, 0].sum())) >= enough:
         return False
-    width = values.shape[1]
-    return float(values[np.arange(len(values)), np.where(present < width, present, 0)] @ count) < enough
+    inside = np.where(present < values.shape[1], present, 0)
+    return float(values[np.arange(len(values)), inside].sum()) < enough
 
 
 def cleared(

@@ -2,6 +2,8 @@
 
 Gavel states one linear program for each policy, with a column for each task (or pair of tasks of one gang) and kind.
 Tasks with equal speeds, nodes and goals have equal shares in the middle, so each group of such tasks is one column.
+Compiled code follows the path of the solver ECOS (homogeneous self-dual embedding with Mehrotra's steps; Domahidi and
+others, ECC 2013), and finds the middle for finish-time fairness by Newton's method.
 """
 
 from __future__ import annotations
@@ -10,10 +12,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from bftrain_replay.rounds.gavel_centre import central_shares
 from bftrain_replay.rounds.pair_shares import PairModels
 from bftrain_replay.rounds.round_inputs import Floats, Places
-from bftrain_solvers.sharing.interior_point import EqualColumns, central_columns
+from bftrain_solvers.knapsack.compiled_knapsack import call_compiled
 from bftrain_solvers.sharing.policies import water_filling_shares
 from bftrain_solvers.sharing.published import allox_shares
 from bftrain_solvers.sharing.rising import ShareDemands, rise
@@ -28,8 +29,9 @@ DIRECT: Final = frozenset(
     {"max-min", "max-min-blind", "max-min-packed", ALLOX, *MAKESPANS, *FINISH_TIMES, *WATER_FILLING}
 )
 _AS_THEY_ARE: Final = frozenset({"isolated", ALLOX, "gandiva"})
-_DIGITS: Final = 9  # digits of the log of a task's required speed, relative to its largest speed
+_DIGITS: Final = 9  # digits of a task's required speed, or its log, relative to its largest speed
 _USUAL: Final = 1e6  # goals outside 1/_USUAL to _USUAL are rescaled; the solver's precision is absolute
+_SLACK: Final = 1e-4  # a part of its speed that a task may lose: the set of the best shares may have no inside
 _LEAST: Final = 1e-300  # smaller fractions count as equal
 _MOST_STEPS: Final = 60  # steps of the search for rho
 _RHO_CLOSE: Final = 1e-7  # relative
@@ -131,7 +133,7 @@ def finish_time_shares(
         left_s = np.maximum(worst * alone_s - age_s, least_s)
         risen = rise(usable, none, work / left_s, risen.hint)
     shares = np.zeros_like(market.speeds)
-    shares[:, market.counts > 0.0] = central_shares(usable, risen.shares, work / left_s)
+    shares[:, market.counts > 0.0] = _finish_time_middle(usable, risen.shares, work / left_s)
     return _alone(shares), worst
 
 
@@ -184,7 +186,7 @@ def _central(
         apart = (groups.nodes[one] == groups.nodes[other]) & ((one != other) | (many[one] > 1))
         one, other = one[apart], other[apart]
         two = pairs.speeds[model[one], model[other]][:, open_kinds]
-    columns = central_columns(_program(groups, _Pairs(one, other, two), goal, rising=rising))
+    columns = _columns(groups, _Pairs(one, other, two), goal, rising=rising)
     alone = np.zeros((first.size, market.counts.size))
     alone[:, open_kinds] = columns[: groups.speeds.size].reshape(groups.speeds.shape)
     together = np.zeros((first.size, first.size, market.counts.size))
@@ -212,8 +214,12 @@ class _Pairs(NamedTuple):
     speeds: Floats
 
 
-def _program(groups: _Groups, pairs: _Pairs, goal: Floats, *, rising: bool) -> EqualColumns:
-    """State the program: rows are the time of each task, the nodes of each kind, and the speed of each task."""
+def _columns(groups: _Groups, pairs: _Pairs, goal: Floats, *, rising: bool) -> Floats:
+    """Return the columns in the middle of the optimal solutions of Gavel's program: shares of groups, then of pairs.
+
+    Rows are the time of each task, the nodes of each kind, and the speed of each task. An entry is a coefficient, the
+    number of equal columns with it, its row and its column.
+    """
     (size, kinds), many, (one, other, two) = groups.speeds.shape, groups.many, pairs
     same = one == other
     number = np.where(same, many[one] * (many[one] - 1.0) / 2.0, many[one] * many[other])
@@ -241,13 +247,35 @@ def _program(groups: _Groups, pairs: _Pairs, goal: Floats, *, rising: bool) -> E
     if rising:
         parts.append(((goal > 0.0).astype(np.float64), np.ones(size), size + kinds + every, np.full(size, last)))
     entries, times, row, column = (np.concatenate(each) for each in zip(*parts, strict=True))
-    return EqualColumns(
-        entries=entries,
-        times=times,
-        row=row,
-        column=column,
-        limits=np.concatenate((np.ones(size), groups.counts, np.zeros(size) if rising else -goal)),
-        columns=np.concatenate((np.repeat(many, kinds), np.repeat(number, kinds))),
-        rows=np.concatenate((many, np.ones(kinds), many)),
-        rising=rising,
-    )
+    order, free, rows = np.lexsort((row, column)), int(rising), 2 * size + kinds
+    starts = np.searchsorted(column[order], np.arange(last + free + 1))
+    limits = np.concatenate((np.ones(size), groups.counts, np.zeros(size) if rising else -goal))
+    equal_columns = np.concatenate((np.repeat(many, kinds), np.repeat(number, kinds)))
+    room = np.empty(16 * (last + rows) + 7 * (last + free) + rows * rows + order.size)
+    given = (starts, row[order], entries[order], times[order], limits, equal_columns)
+    arrays = (*given, np.concatenate((many, np.ones(kinds), many)), room, found := np.empty(last))
+    call_compiled("bftrain_central_columns", (last, free, rows), arrays)
+    return found
+
+
+def _finish_time_middle(market: ShareDemands, shares: Floats, needed: Floats) -> Floats:
+    """Return the middle of the shares at which no task is slower than ``needed``, near the given ``shares``.
+
+    Gavel bounds each task's remaining time, the inverse of its speed, by second-order cones. The middle maximises the
+    sum of the logarithms of all slacks: of shares, of each task's time, of each kind's nodes, and of each task's cone
+    and bound. The last two add up to ``2 log(speed - least) - log(speed)``.
+    """
+    speeds, nodes, counts = market.speeds, market.nodes, market.counts
+    reached = np.minimum(needed, (speeds * shares).sum(axis=1))
+    keys = np.column_stack((speeds, nodes, np.round(reached / speeds.max(axis=1), _DIGITS)))
+    _, first, group, counted = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    many, group, table = counted.astype(np.float64), group.ravel(), speeds[first]
+    means = np.column_stack([np.bincount(group, column) for column in shares.T]) / many[:, None]
+    inside = _SLACK / 4.0 * min(1.0 / counts.size, float(counts.min() / nodes.sum()))
+    middle = np.where(table > 0.0, (1.0 - _SLACK / 2.0) * means + inside, 1.0)
+    size, kinds = table.shape
+    room = np.empty(size * (kinds * (kinds + 6) + 12) + kinds * (kinds + 6))
+    given = (table, nodes[first], many, counts, (1.0 - _SLACK) * reached[first], room, middle)
+    call_compiled("bftrain_middle", (size, kinds), given)
+    found: Floats = (middle * (table > 0.0))[group]
+    return found

@@ -1,4 +1,4 @@
-"""The knapsack in compiled form: the same answers as :mod:`bftrain_solvers.knapsack.numpy_knapsack`, much faster.
+"""The knapsack in compiled form: the same answers as :mod:`bftrain_solvers.knapsack.best_sizes`, much faster.
 
 Its library is compiled at build or install time if a C compiler is available. Without the library, or with
 ``BFTRAIN_NO_COMPILED=1`` in the environment, numpy does all the work.
@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrain.errors import BadInput
 from bftrain_solvers.arrays import Floats, Integers
 from bftrain_solvers.knapsack.library_file import library_file, other_libraries
 
@@ -82,18 +83,21 @@ def compiled_function(name: str) -> Callable[..., int] | None:
     return None if library is None else library[name]
 
 
-def call_compiled(name: str, numbers: Sequence[int], arrays: Sequence[Floats | Integers]) -> bool:
+def call_compiled(name: str, numbers: Sequence[int], arrays: Sequence[Floats | Integers]) -> None:
     """Call a function of the library with whole numbers and then arrays of 8-byte numbers, the last ones its results.
 
-    Return False if the library is missing or the function declines.
+    Raise if the library is missing or the function declines.
     """
     library = compiled_library()
     if library is None:
-        return False
+        reason, fix = why_numpy()
+        raise BadInput(f"needs compiled code: {reason}", where="like", fix=f"omit it, or {fix}")
     # Results have this layout; copied arrays live as long as this list
     plain = [np.ascontiguousarray(array) for array in arrays]
     addresses = [ctypes.c_void_p(array.ctypes.data) for array in plain]
-    return not library[name](*map(ctypes.c_int64, numbers), *addresses)
+    if library[name](*map(ctypes.c_int64, numbers), *addresses):
+        fix = "check speeds, weights and work, or omit it"
+        raise BadInput("the numbers lie too far apart to be computed", where="like", fix=fix)
 
 
 def fields_of(*groups: tuple[type, str]) -> list[tuple[str, Any]]:

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from bftrain_solvers.knapsack import library_file
+from bftrain_solvers.knapsack.best_sizes import best_sizes_with_numpy
 from bftrain_solvers.knapsack.compiled_knapsack import CompiledKnapsack, compiled_knapsack, why_numpy
-from bftrain_solvers.knapsack.numpy_knapsack import best_sizes_with_numpy
 from tests.helpers.knapsack_problems import KnapsackProblem, random_problem
 
 

@@ -1,4 +1,4 @@
-/* The few sizes that may be in a best plan: as in core.py, what loses more than a known plan is in none. */
+/* The few sizes that may be in a best plan: what loses more than a known plan is in none. */
 
 #include "knapsack.h"
 

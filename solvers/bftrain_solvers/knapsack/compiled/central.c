@@ -1,4 +1,4 @@
-/* The interior-point method of sharing/interior_point.py: the same steps, on columns with few entries each.
+/* The interior-point method of rounds/gavel_shares.py, on columns with few entries each.
 
    Sums run in a fixed order and nothing depends on a library, so all machines get the same shares to the last bit. */
 

@@ -1,4 +1,4 @@
-/* Division of nodes over the rows that have a choice, with the least loss: the table of stages.py. */
+/* Division of nodes over the rows that have a choice, with the least loss: a table over rows and nodes. */
 
 #include "knapsack.h"
 

@@ -1,4 +1,4 @@
-/* The table in whole numbers, by kinds of rows: the same numbers as in row_kinds.py and value_grid.py. */
+/* The table in whole numbers, by kinds of rows: the same numbers as in value_grid.py. */
 
 #include "knapsack.h"
 

@@ -1,4 +1,4 @@
-/* The multiple-choice knapsack of numpy_knapsack.py, compiled: one call chooses a size for each row of a table.
+/* The multiple-choice knapsack of best_sizes.py, compiled: one call chooses a size for each row of a table.
 
    The answer is the same to the last node, because the rule for ties leaves one: the largest sum of entries, then fewest
    changes, then fewest nodes, then more for earlier rows. A price at which the rows want what there is tells what each

@@ -1,11 +1,11 @@
-/* Parts of the compiled knapsack. Its words are those of numpy_knapsack.py: entries, kinds of rows, price, loss. */
+/* Parts of the compiled knapsack. Its words are those of best_sizes.py: entries, kinds of rows, price, loss. */
 
 #ifndef BFTRAIN_KNAPSACK_H
 #define BFTRAIN_KNAPSACK_H
 
 #include "compiled.h"
 
-/* DECLINED: the problem needs too much work or memory, or its numbers are extreme; numpy_knapsack.py has to solve it */
+/* DECLINED: the problem needs too much work or memory, or its numbers are extreme; best_sizes.py has to solve it */
 typedef enum { SOLVED = 0, DECLINED = 1 } Outcome;
 
 #define NEVER ((i64)1 << 61)  /* a loss that no choice within reach has */

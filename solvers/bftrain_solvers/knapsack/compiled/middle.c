@@ -1,4 +1,4 @@
-/* Newton's method of rounds/gavel_centre.py: the middle of the shares that are fast enough, for groups of equal tasks. */
+/* Newton's method of rounds/gavel_shares.py: the middle of the shares that are fast enough, for groups of equal tasks. */
 
 #include "compiled.h"
 
