@@ -156,12 +156,8 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "pollux": "bftrain_replay.rounds.elastic_policies:Pollux",
         "goodput": "bftrain_replay.rounds.elastic_policies:Goodput",
         "optimus-by-one": "bftrain_replay.rounds.elastic_policies:OptimusByOne",
-        "themis": "bftrain_replay.rounds.published_policies:Themis",
-        "srtf-estimated": "bftrain_replay.rounds.published_policies:EstimatedShortest",
         "gandiva": "bftrain_replay.rounds.published_policies:Gandiva",
         "synergy": "bftrain_replay.rounds.resource_policies:Synergy",
-        "synergy-opt": "bftrain_replay.rounds.resource_policies:SynergyOptimum",
-        "aging": "bftrain_replay.rounds.published_policies:AgingPriorities",
     },
 }
 

@@ -1,4 +1,4 @@
-"""Policies of other systems on the port of rounds: Tiresias, Optimus, Themis, and orders by estimates and by age."""
+"""Policies of other systems on the port of rounds: Tiresias, Optimus and Gandiva."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from bftrain.values.sharing import PairShare, PairSpeeds, Shares, SharingProblem
 from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats
 
 _HOUR_S: Final = 3600.0
-_LARGEST_ERROR: Final = 50.0  # keeps error factors finite
 
 
 def ranked(*keys: NDArray[np.generic]) -> Floats:
@@ -34,13 +33,6 @@ def setting(name: str, given: float | str, *, at_most: float = math.inf, above: 
         limit = "above 0" if above == 0.0 else f"from 0 to {at_most:g}" if at_most < math.inf else "of at least 0"
         raise BadInput(f"{name} must be a number {limit}, not {given!r}", fix="see docs/how-to/rounds.md")
     return given
-
-
-def drawing(seed: float | str) -> np.random.Generator:
-    """Return a policy's random generator; raise unless the seed is a whole number."""
-    if not isinstance(seed, int) or seed < 0:
-        raise BadInput(f"seed must be a whole number of at least 0, not {seed!r}", fix="such as seed=1")
-    return np.random.default_rng(seed)
 
 
 class Tiresias:
@@ -110,88 +102,6 @@ class Optimus:
         return np.where(self._wanted, 0.0, -math.inf)
 
 
-class Themis:
-    """Auctions leases to the tasks with the worst finish-time fairness (Mahajan et al., NSDI 2020).
-
-    ``rho`` is a task's finish time divided by its finish time on 1/n of the cluster; n is the mean number of tasks
-    since its arrival. A task keeps its nodes for one lease. Free nodes are offered to the fraction ``1 - fairness`` of
-    the waiting tasks with the largest rho. The highest bids win: a bid is the increase of log(rho) over one lease
-    without nodes, per node. Remaining nodes go to the other tasks, by rho.
-    """
-
-    name = "themis"
-    needs_work = True
-    every_round = True  # leases also expire while every task runs
-
-    def __init__(self, lease_s: float = 1200.0, fairness: float = 0.8) -> None:
-        self._lease_s, self._fairness = setting("lease_s", lease_s), setting("fairness", fairness, at_most=1.0)
-        self._leased: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # leaseholders of the previous round
-        self._last_s, (self._since_s, self._crowd_s) = 0.0, np.zeros((2, 0))  # period start; sum of task counts
-
-    def priorities(self, contenders: CompetingTasks) -> Floats:
-        """Rank leaseholders first, then auction winners, then the other tasks by rho."""
-        if not self._since_s.size:
-            self._since_s, self._crowd_s = np.zeros((2, len(contenders.gangs)))
-            self._leased = np.zeros(len(contenders.gangs), dtype=bool)
-        here, now_s, count, runs = contenders.place, contenders.time_s, len(contenders), contenders.kind >= 0
-        age_s = np.maximum(0.0, now_s - contenders.submit_s)
-        self._crowd_s[here] += count * np.minimum(now_s - self._last_s, age_s)
-        crowd = np.where(age_s > 0.0, self._crowd_s[here] / np.maximum(age_s, 1e-9), count)
-        alone_s = (contenders.gangs.work / contenders.gangs.best)[here]
-        alone_s *= np.maximum(1.0, contenders.nodes * crowd / contenders.free.sum())
-        rho = (age_s + contenders.left_s) / alone_s
-        self._since_s[here] = np.where(runs, np.where(self._leased[here], self._since_s[here], self._last_s), -math.inf)
-        leased = now_s < self._since_s[here] + self._lease_s
-        self._leased[here], self._last_s = leased, now_s
-        offered = np.zeros(count, dtype=bool)
-        worst = np.argsort(np.where(leased, math.inf, -rho), kind="stable")
-        offered[worst[: math.ceil((1.0 - self._fairness) * np.count_nonzero(~leased))]] = True
-        bid = np.log1p(self._lease_s / (age_s + contenders.left_s)) / contenders.nodes
-        wanted = np.repeat(ranked(~leased, ~offered, -np.where(offered, bid, rho))[:, None], len(contenders.kinds), 1)
-        wanted[leased[:, None] & (np.arange(len(contenders.kinds)) != contenders.kind[:, None])] = -math.inf
-        return wanted
-
-
-class EstimatedShortest:
-    """Shortest remaining time by wrong estimates: a task's length times a factor that is drawn once.
-
-    The factor is lognormal; ``error`` is the standard deviation of its logarithm. A task that exceeds its estimate goes
-    first (Dell'Amico et al., MASCOTS 2014).
-    """
-
-    name = "srtf-estimated"
-
-    def __init__(self, error: float = 0.5, seed: int = 0) -> None:
-        self._error, self._random = setting("error", error, at_most=_LARGEST_ERROR), drawing(seed)
-        self._estimated_s: Floats = np.zeros(0)
-
-    def priorities(self, contenders: CompetingTasks) -> Floats:
-        """Return the estimated remaining seconds on the fastest kind, negated: the shortest task runs first."""
-        length_s = contenders.gangs.work / contenders.gangs.best
-        if not self._estimated_s.size:
-            self._estimated_s = length_s * np.exp(self._error * self._random.standard_normal(length_s.size))
-        length_s, estimated_s = length_s[contenders.place], self._estimated_s[contenders.place]
-        known = np.isfinite(length_s)
-        done_s = np.where(known, length_s, 0.0) - np.where(known, contenders.left_s, 0.0)
-        priorities: Floats = -np.maximum(0.0, estimated_s - done_s)
-        return priorities
-
-
-class AgingPriorities:
-    """The largest weight first, which grows by 1 for every ``aging_s`` seconds that a task has waited: none starves."""
-
-    name = "aging"
-
-    def __init__(self, aging_s: float = _HOUR_S) -> None:
-        self._aging_s = setting("aging_s", aging_s, above=0.0)
-
-    def priorities(self, contenders: CompetingTasks) -> Floats:
-        """Return weights plus a bonus for waiting."""
-        waited_s = contenders.time_s - contenders.submit_s - contenders.service_s.sum(axis=1)
-        priorities: Floats = contenders.weight + np.maximum(0.0, waited_s) / self._aging_s
-        return priorities
-
-
 class Gandiva:
     """Random pairs on the same nodes, kept while they do more together than alone (Xiao et al., OSDI 2018).
 
@@ -202,8 +112,9 @@ class Gandiva:
 
     name = "gandiva"
 
-    def __init__(self, seed: int = 0) -> None:
-        drawing(seed)  # raises for an invalid seed
+    def __init__(self, seed: int | str = 0) -> None:
+        if not isinstance(seed, int) or seed < 0:
+            raise BadInput(f"seed must be a whole number of at least 0, not {seed!r}", fix="such as seed=1")
         self._random = Random(seed)  # noqa: S311 - Gavel's generator, so that the same pairs are drawn
         self._with: dict[str, str] = {}  # each task's partner; the task itself if alone
         self._pairs: tuple[PairSpeeds, ...] = ()

@@ -1,4 +1,4 @@
-"""Policies that divide CPU cores and memory of hosts by the tasks' sensitivity to them (Synergy)."""
+"""The policy that divides CPU cores and memory of hosts by the tasks' sensitivity to them (Synergy)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from bftrain_replay.rounds.round_inputs import Floats
 from bftrain_replay.rounds.round_policy import RoundPolicy, SizingPolicy
 from bftrain_replay.rounds.round_resources import HostedTasks
 
-_TIME_LIMIT_S: Final = 10.0
 _TRAITS: Final = ("steady", "every_round", "needs_work")
 
 
 def _in_a_row(order: str) -> RoundPolicy:
     """Return the round policy ``order``; raise unless it only ranks tasks."""
     known = registry.BUILT_IN["rounds"]
-    found = registry.load("rounds", order)() if order in known and not order.startswith(Synergy.name) else None
+    found = registry.load("rounds", order)() if order in known and order != Synergy.name else None
     if not isinstance(found, RoundPolicy) or isinstance(found, SizingPolicy):
-        fix = "name a policy that puts tasks in a row: fifo, las, srtf, tiresias, themis..."
+        fix = "name a policy that puts tasks in a row: fifo, las, srtf, tiresias"
         raise BadInput(f"cannot run tasks in the order of '{order}'", fix=fix)
     return found
 
@@ -73,38 +72,3 @@ class Synergy:
                 rows[task] = row
                 offer(task)
         return rows
-
-
-class SynergyOptimum(Synergy):
-    """The same with the largest sum of speeds, as parts of those with the share: Synergy-OPT, a whole-number programme.
-
-    The solver stops after 10 seconds and uses its best solution.
-    """
-
-    name = "synergy-opt"
-
-    def resources(self, hosted: HostedTasks) -> list[int]:
-        """Return the row of each task."""
-        from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - takes long to import
-        from scipy.sparse import csr_array, vstack  # noqa: PLC0415
-
-        counts = [len(points) for points in hosted.points]
-        task, points = np.repeat(np.arange(len(counts)), counts), np.concatenate(hosted.points)
-        one_each = csr_array((np.ones(task.size), (task, np.arange(task.size))))
-        takes = [csr_array(hosted.nodes[:, task] * points[:, which]) for which in (0, 1)]
-        ones: Floats = np.ones(len(counts))
-        found = milp(
-            -points[:, 2],
-            integrality=np.ones(task.size, dtype=np.intp),
-            bounds=Bounds(0.0, 1.0),
-            constraints=LinearConstraint(
-                vstack([one_each, *takes]),
-                np.concatenate((ones, np.full(hosted.room.size, -np.inf))),
-                np.concatenate((ones, hosted.room.T.ravel())),
-            ),
-            options={"time_limit": _TIME_LIMIT_S, "mip_rel_gap": 1e-9},
-        )
-        if found.x is None:
-            return Synergy().resources(hosted)
-        first = np.cumsum([0, *counts[:-1]])
-        return [int(np.argmax(found.x[begin : begin + count])) for begin, count in zip(first, counts, strict=True)]

@@ -82,7 +82,7 @@ def test_all_is_as_node_by_node(seed: int, placement: str) -> None:
     assert table["starts"] == [expected[name].starts for name in table["name"]]
 
 
-@pytest.mark.parametrize("policy", ["max-min", "throughput", "gandiva", "optimus", "themis"])
+@pytest.mark.parametrize("policy", ["max-min", "throughput", "gandiva", "optimus"])
 def test_every_policy_runs_on_hosts(policy: str) -> None:
     speeds = {"v": 2.0, "k": 1.0}
     tasks = [wide(f"t{number}", 900.0, 1 + number % 3, 20.0 * number, speeds=speeds) for number in range(9)]
