@@ -153,11 +153,11 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         **{name: f"bftrain_replay.rounds.round_policy:{name}" for name in ("fifo", "las", "srtf")},
         "tiresias": "bftrain_replay.rounds.published_policies:Tiresias",
         "optimus": "bftrain_replay.rounds.published_policies:Optimus",
-        "pollux": "bftrain_replay.rounds.elastic_policies:Pollux",
-        "goodput": "bftrain_replay.rounds.elastic_policies:Goodput",
-        "optimus-by-one": "bftrain_replay.rounds.elastic_policies:OptimusByOne",
+        "pollux": "bftrain_replay.rounds.published_policies:Pollux",
+        "goodput": "bftrain_replay.rounds.published_policies:Goodput",
+        "optimus-by-one": "bftrain_replay.rounds.published_policies:OptimusByOne",
         "gandiva": "bftrain_replay.rounds.published_policies:Gandiva",
-        "synergy": "bftrain_replay.rounds.resource_policies:Synergy",
+        "synergy": "bftrain_replay.rounds.round_resources:Synergy",
     },
 }
 

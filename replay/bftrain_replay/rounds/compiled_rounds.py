@@ -1,4 +1,4 @@
-"""The state of compiled rounds: ``rounds.c`` simulates the rounds between two computations of shares.
+"""The rounds of a run as rows, and compiled rounds: ``rounds.c`` simulates the rounds between two computations of shares.
 
 Results equal the engine's own rounds to the last bit.
 """
@@ -7,13 +7,53 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain_replay.rounds.round_steps import RoundStep, RoundSteps
 from bftrain_solvers.knapsack.compiled_knapsack import CompiledStruct, compiled_function, fields_of
+
+
+class RoundStep(NamedTuple):
+    """Some consecutive rounds. The last figures are counts of tasks; ``used_node_s`` and ``samples`` are sums."""
+
+    first_round: int
+    rounds: int
+    from_s: float
+    to_s: float
+    pool: int
+    used_node_s: float
+    samples: float
+    running: int
+    waiting: int
+    started: int
+    stopped: int
+    taken: int
+    done: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundSteps:
+    """All steps of a run."""
+
+    rows: list[RoundStep] = field(default_factory=list)
+    by_user: list[NDArray[np.float64]] = field(default_factory=list)  # node-seconds of every user in each step
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def column(self, name: str) -> NDArray[np.float64]:
+        """Return one column."""
+        place = RoundStep._fields.index(name)
+        return np.array([row[place] for row in self.rows], dtype=np.float64)
+
+    def table(self) -> dict[str, list[float]]:
+        """Return all columns by name."""
+        columns = zip(*self.rows, strict=True) if self.rows else ((),) * len(RoundStep._fields)
+        return dict(zip(RoundStep._fields, map(list, columns), strict=True))
+
 
 _NAME: Final = "bftrain_rounds"
 _MOST_STEPS: Final = 256

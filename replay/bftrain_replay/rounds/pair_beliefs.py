@@ -13,8 +13,7 @@ import numpy as np
 
 from bftrain.values.sharing import PairSpeeds
 from bftrain_datasets.workloads.speed_completion import completed
-from bftrain_replay.rounds.pair_table import PairTable, model_of
-from bftrain_replay.rounds.round_inputs import Floats, TaskGangs
+from bftrain_replay.rounds.round_inputs import Floats, PairTable, TaskGangs, model_of
 from bftrain_replay.simulation.wrong_speeds import WrongSpeeds
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bftrain.errors import Fault
 from bftrain.values.wire import NOTHING
-from bftrain_replay.rounds.compiled_rounds import ORDERS, CompiledRounds
+from bftrain_replay.rounds.compiled_rounds import ORDERS, CompiledRounds, RoundStep, RoundSteps
 from bftrain_replay.rounds.round_admission import RoundAdmission
 from bftrain_replay.rounds.round_beliefs import SpeedBeliefs
 from bftrain_replay.rounds.round_choice import RoundChoice, pack
@@ -23,7 +23,6 @@ from bftrain_replay.rounds.round_nodes import NodeChange, NodeHolders, NodeSuppl
 from bftrain_replay.rounds.round_policy import ByShares, RoundPolicy, SizingPolicy
 from bftrain_replay.rounds.round_resources import HostResources, Share
 from bftrain_replay.rounds.round_settings import BOUNDARY, DRAWN, GAVEL, GAVEL_IDEAL, RoundSettings
-from bftrain_replay.rounds.round_steps import RoundStep, RoundSteps
 from bftrain_replay.rounds.training_phases import TrainingPhases
 
 # Called with the simulated seconds and the number of finished tasks up to the last measured one; False stops the run

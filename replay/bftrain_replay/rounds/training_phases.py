@@ -16,8 +16,7 @@ import numpy as np
 
 from bftrain.errors import BadInput
 from bftrain.values.curve import SpeedCurve
-from bftrain_replay.rounds.pair_table import model_of
-from bftrain_replay.rounds.round_inputs import Floats, Places, TaskGangs
+from bftrain_replay.rounds.round_inputs import Floats, Places, TaskGangs, model_of
 
 COLUMNS: Final = ("model", "from", "nodes", "rate")
 

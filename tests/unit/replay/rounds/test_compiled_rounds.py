@@ -10,10 +10,9 @@ import pytest
 
 from bftrain import TaskSpec
 from bftrain.errors import Fault
-from bftrain_replay.rounds.compiled_rounds import CompiledRounds
+from bftrain_replay.rounds.compiled_rounds import CompiledRounds, RoundSteps
 from bftrain_replay.rounds.round_result import RoundResult
 from bftrain_replay.rounds.round_settings import RoundSettings
-from bftrain_replay.rounds.round_steps import RoundSteps
 from bftrain_replay.rounds.simulation import simulate
 from bftrain_solvers.knapsack.compiled_knapsack import compiled_function
 from tests.helpers.round_cases import gang
