@@ -1,4 +1,4 @@
-"""The rounds of a run as rows, and compiled rounds: ``rounds.c`` simulates the rounds between two computations of shares.
+"""Rounds as rows, and compiled rounds: ``rounds.c`` simulates the rounds between two computations of shares.
 
 Results equal the engine's own rounds to the last bit.
 """

@@ -1,4 +1,4 @@
-"""Policies of other systems on the port of rounds: Tiresias, Optimus, Gandiva and Pollux; and the objective ``goodput``."""
+"""Policies of other systems on the port of rounds: Tiresias, Optimus, Gandiva and Pollux; and ``goodput``."""
 
 from __future__ import annotations
 
