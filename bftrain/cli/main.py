@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
 import click
 
-from bftrain.cli import bash_completion  # noqa: F401 - it registers itself
 from bftrain.cli.command_help import print_hint
 from bftrain.cli.command_table import COMMANDS, SECTIONS, LazyGroup
 from bftrain.cli.former_names import renaming_of

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 import click
 
 from bftrain.cli.command_help import DURATION, heading, rare
-from bftrain.cli.value_completion import OF_SETTING, TOML_FILES, Completer
+from bftrain.cli.value_completion import OF_SETTING, Completer
 from bftrain.durations import FORMS, parse_duration
 from bftrain.errors import near
 
@@ -109,7 +109,7 @@ def decides(function: Callable[P, R], *, auto_cap: bool = False) -> Callable[P, 
 def config_option(function: Callable[P, R], made_by: str = "a replay") -> Callable[P, R]:
     """Add ``--config`` to a command; ``made_by`` is a run that writes such a file."""
     text = f"TOML file with these settings, such as {made_by}'s config.toml; options on the command line win."
-    return click.option("--config", type=_TOML_FILE, default=None, help=text, shell_complete=TOML_FILES)(function)
+    return click.option("--config", type=_TOML_FILE, default=None, help=text)(function)
 
 
 def options_of(kind: type[msgspec.Struct]) -> dict[str, tuple[Any, str]]:

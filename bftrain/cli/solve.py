@@ -54,7 +54,7 @@ _DESCRIBED = "docs/reference/formats.md describes the problem file"
     "--policy",
     default=None,
     help="Policy for problems that share time: a name, or FILE.py:NAME [the problem's].",
-    shell_complete=complete_parts("sharing", own=True),
+    shell_complete=complete_parts("sharing"),
 )
 @shares_option
 @heading("Limits of the solver")

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from rich.console import Group, RenderableType
 
-    from bftrain_datasets.log.eventlog import EventLog
     from bftrain_datasets.log.idle_doubts import IdleDoubts
     from bftrain_datasets.log.measures import LogSummary
     from bftrain_datasets.log.provenance import LogProvenance
@@ -38,14 +37,13 @@ def command(log: Path, out: Output) -> None:
 
     found = load_log(log)
     summary, doubts = summarise(found), doubts_of(found)
-    out.result({**wire.plain(summary), "doubtful": doubts.to_dict()}, lambda: _tables(log, found, summary, doubts))
+    out.result({**wire.plain(summary), "doubtful": doubts.to_dict()}, lambda: _tables(log, summary, doubts))
 
 
-def _tables(file: Path, log: EventLog, summary: LogSummary, doubts: IdleDoubts) -> Group:
+def _tables(file: Path, summary: LogSummary, doubts: IdleDoubts) -> Group:
     from rich.console import Group
 
     from bftrain import text_formats
-    from bftrain.cli.plot import StepPlot
     from bftrain.node_units import words_of
     from bftrain_datasets.log.measures import CHANCE_WITHIN_S
 
@@ -91,7 +89,6 @@ def _tables(file: Path, log: EventLog, summary: LogSummary, doubts: IdleDoubts) 
     figures = ((words(name), words(text)) for name, text in _main_figures(summary, doubts))
     return Group(
         table(str(file), ("", ""), figures, left=(0, 1)),
-        StepPlot(words("idle nodes"), log.times, log.pool_sizes(), log.end_s),
         *((of_kinds,) if summary.kinds else ()),
         headed(("percentile", "pool, by time (nodes)", "idle fragments (s)", "leave together (nodes)"), percentiles),
         table("", ("idle fragments", "of all fragments", "of the idle time"), shares),

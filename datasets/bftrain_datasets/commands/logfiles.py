@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import click
 
-from bftrain.cli.value_completion import LOG_FILES
 from bftrain.errors import BadInput
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ class InputFile(click.Path):
         return super().convert(scheduled if is_folder else value, param, ctx)
 
 
-log_argument = click.argument("log", type=InputFile(), shell_complete=LOG_FILES)
+log_argument = click.argument("log", type=InputFile())
 
 
 def log_output(*, required: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -12,7 +12,7 @@ import click
 from bftrain.cli.command_help import DocumentedCommand, heading, omitted
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType, overwrite_option, topology_option
-from bftrain.cli.value_completion import OF_SETTING, TASK_FILES, complete_parts
+from bftrain.cli.value_completion import complete_parts
 from bftrain_datasets.commands import records
 from bftrain_datasets.commands.logfiles import InputFile, kinds_option
 from bftrain_replay.commands.sensitivity import QUICK, no_cache_option
@@ -61,17 +61,10 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 @click.option("--co2", metavar="G/KWH", type=click.FloatRange(min=0), help="Grams of carbon dioxide of a kWh.")
 @click.option("--node-hour-price", type=click.FloatRange(min=0), help="Value of a node-hour, in the same currency.")
 @heading("What is assumed")
-@click.option(
-    "--tasks",
-    "task_file",
-    type=_existing_file,
-    shell_complete=TASK_FILES,
-    help="Task file [identical trials, more than fit].",
-)
+@click.option("--tasks", "task_file", type=_existing_file, help="Task file [identical trials, more than fit].")
 @click.option("--max-tasks", type=click.IntRange(min=1), help="Maximum number of competing tasks [35].")
 @click.option(
     "--progress",
-    shell_complete=OF_SETTING["progress"],
     help="Where progress is kept: memory, copies, memory:DURATION, copies:DURATION, disk:DURATION or task [memory].",
 )
 @click.option("--cost-factor", type=click.FloatRange(min=0), help="Multiplies the costs of starts and rescales [1].")
@@ -94,7 +87,7 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 @click.option(
     "--resimulate",
     metavar="POLICY",
-    shell_complete=complete_parts("queue_policy", own=True),
+    shell_complete=complete_parts("queue_policy"),
     help="Schedule the jobs again by this policy, such as easy, with and without the delay.",
 )
 @heading("How much is replayed")

@@ -13,7 +13,6 @@ import click
 from bftrain.cli.command_help import DocumentedCommand, heading, print_hint
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType, decides, options_of, overwrite_option, with_options
-from bftrain.cli.value_completion import LOG_FILES, TASK_FILES
 from bftrain.errors import BadConfig
 from bftrain_datasets.commands.logfiles import InputFile, kinds_option
 from bftrain_replay.commands.replay_run import ReplayRequest
@@ -82,10 +81,10 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
     "DIR gets summary.json, config.toml, report.html and the tables decisions, tasks and allocations; "
     "docs/reference/results.md explains them. Ctrl-C stops early and keeps the results.",
 )
-@click.argument("log", type=InputFile(), required=False, shell_complete=LOG_FILES)
+@click.argument("log", type=InputFile(), required=False)
 @heading("Inputs")
 @click.option("-o", "--output", "folder", metavar="DIR", type=_folder, help="Folder for the result. [required]")
-@click.option("--tasks", "task_file", type=_existing_file, help=_TASKS, shell_complete=TASK_FILES)
+@click.option("--tasks", "task_file", type=_existing_file, help=_TASKS)
 @baseline_option
 @heading("What is replayed")
 @cluster_option

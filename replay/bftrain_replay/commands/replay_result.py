@@ -1,4 +1,4 @@
-"""A replay on one screen: a table of the most important figures, and a plot of the nodes over time."""
+"""A replay on one screen: a table of the most important figures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from bftrain import text_formats
-from bftrain.cli.plot import PartPlot
 from bftrain.node_units import words_of
 from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.commands.sensitivity import sensitivity_table
@@ -33,7 +32,7 @@ _TIMES_WIDE: Final = 14  # letters of 0.04 / 0.69 ms
 
 
 def in_words(study: ReplayStudy, title: str) -> RenderableType:
-    """Return the figures of all replays side by side, above a plot of idle and used nodes."""
+    """Return the figures of all replays side by side."""
     from rich.console import Group
     from rich.text import Text
 
@@ -41,8 +40,6 @@ def in_words(study: ReplayStudy, title: str) -> RenderableType:
     columns = replays(study)
     rows = tuple(replace(row, label=words(row.label)) for row in _rows(tuple(columns.values())))
     figures = SideBySide("", tuple(columns), (RowGroup("", rows),), compact=True)
-    times_s, end_s = study.part.start_s + result.times_s, study.part.start_s + result.simulated_s
-    picture = PartPlot(words("nodes"), ("used", "idle, not used"), times_s, result.pool, result.used, end_s)
     idle_h = text_formats.count(result.idle_node_s / _HOUR_S)
     whole_s = len(study.part.node_names) * result.simulated_s
     share = text_formats.percent(result.idle_node_s / whole_s if whole_s else None)
@@ -52,7 +49,7 @@ def in_words(study: ReplayStudy, title: str) -> RenderableType:
     said = [Text(text) for text in (headline.sentence, *headline.caveats, headline.assumed)] if headline else []
     ends = [Text(line) for line in _ends(study)]
     more = [Text(""), sensitivity_table(study.sensitivity)] if study.sensitivity else []
-    return Group(heading, *said, figures, *ends, *more, *([] if said and not more else [Text("")]), picture)
+    return Group(heading, *said, figures, *ends, *more)
 
 
 def _ends(study: ReplayStudy) -> Iterator[str]:

@@ -23,7 +23,7 @@ from bftrain.cli.settings import (
     topology_option,
     with_options,
 )
-from bftrain.cli.value_completion import LOG_FILES, TASK_FILES, complete_parts
+from bftrain.cli.value_completion import complete_parts
 from bftrain.errors import BadValue, Interrupted, UsageError
 from bftrain_datasets.commands.logfiles import InputFile, kinds_option
 from bftrain_replay.commands.replay_run import ReplayRequest, exit_if_broken, kept_files_text, watched
@@ -55,11 +55,9 @@ _folder = click.Path(path_type=Path, file_okay=False)
     epilog="DIR gets summary.json, config.toml, report.html and the tables tasks, rounds, over_time and users; "
     "docs/how-to/rounds.md explains them. Ctrl-C stops early and keeps the results.",
 )
-@click.argument("log", type=InputFile(), required=False, shell_complete=LOG_FILES)
+@click.argument("log", type=InputFile(), required=False)
 @heading("Inputs")
-@click.option(
-    "--tasks", "task_file", type=_file, required=True, help="Task file, .toml or .csv.", shell_complete=TASK_FILES
-)
+@click.option("--tasks", "task_file", type=_file, required=True, help="Task file, .toml or .csv.")
 @cluster_option
 @kinds_option
 @heading("Result")
@@ -68,7 +66,7 @@ _folder = click.Path(path_type=Path, file_okay=False)
 @overwrite_option
 @heading("Settings")
 @partial(config_option, made_by="an earlier run")
-@with_options(options_of(RoundSettings), policy=complete_parts("rounds", "sharing", own=True))
+@with_options(options_of(RoundSettings), policy=complete_parts("rounds", "sharing"))
 @shares_option
 @topology_option
 @prints_results

@@ -45,7 +45,7 @@ MOST_NAMED: Final = 5  # rejected jobs listed individually
 @click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Format of the tables [csv].")
 @overwrite_option
 @heading("Simulation")
-@with_options(options_of(ScheduleSettings), policy=complete_parts("queue_policy", own=True))
+@with_options(options_of(ScheduleSettings), policy=complete_parts("queue_policy"))
 @click.option("--config", type=_file, help="TOML file with these settings; command-line options take precedence.")
 @prints_results
 def command(

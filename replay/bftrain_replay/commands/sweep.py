@@ -13,7 +13,6 @@ import click
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import NarrowTable, Output, prints_results
 from bftrain.cli.settings import overwrite_option
-from bftrain.cli.value_completion import TOML_FILES
 from bftrain.errors import Interrupted, PartlyFailed, UsageError
 from bftrain.text_formats import counted
 from bftrain_replay.commands.sensitivity import no_cache_option
@@ -150,7 +149,7 @@ def worker_options(function: Callable[P, R]) -> Callable[P, R]:
     epilog="DIR gets the table, sweep.json, a page with plots, and points.jsonl with the finished points. "
     "docs/how-to/sweeps.md describes SPEC.toml. Ctrl-C keeps finished points; the same command continues.",
 )
-@click.argument("spec", metavar="SPEC.toml", type=_spec, shell_complete=TOML_FILES)
+@click.argument("spec", metavar="SPEC.toml", type=_spec)
 @heading("Result")
 @click.option("-o", "--output", "folder", metavar="DIR", type=_folder, required=True, help="Folder for the result.")
 @click.option("--retry-failed", is_flag=True, help="Try failed points again.")

@@ -118,18 +118,6 @@ def completed(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch, *typed: str
     return [line for line in ended.out.splitlines() if line]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "logs").mkdir()
-    for name in ("log.npz", "tasks.toml", "notes.txt", "logs/other.csv", "logs/x.log"):
-        (tmp_path / name).touch()
-    code = "raise SystemExit\ndef thrifty(): ...\nclass Tidy: ...\ndef _own(): ...\n"
-    (tmp_path / "mine.py").write_text(code)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("typed", "values"),
     [
@@ -142,35 +130,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("decide --admission quo", "quota"),
         ("solve --solver al", "all"),
         ("import --format sac", "sacct"),
-        ("replay --horizon a", "auto"),
-        ("assess --progress mem", "memory memory:"),
-        ("replay --metrics x,camp", "x,campaigns"),
-        ("replay lo", "log.npz"),
-        ("replay logs/", "logs/other.csv"),
-        ("replay ./l", "./log.npz"),
-        ("replay log.npz --tasks t", "tasks.toml"),
-        ("replay --config t", "tasks.toml"),
-        ("replay --objective mi", "mine.py"),
-        ("replay --objective mine.py :", "Tidy thrifty"),  # bash cuts words at colons
-        ("replay --objective mine.py : th", "thrifty"),
-        ("replay --objective none.py : x", ""),
+        ("replay --metrics camp", "campaigns"),
+        ("replay --objective mi", ""),
     ],
 )
-def test_the_tab_key_offers_names_and_the_files_that_an_option_reads(
+def test_the_tab_key_offers_names_of_parts(
     bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch, typed: str, values: str
 ) -> None:
     offered = [line.split(",", 1) for line in completed(bftrain, monkeypatch, *typed.split(" "))]
     assert sorted(value for kind, value in offered if kind == "plain") == values.split()
 
 
-@pytest.mark.usefixtures("folder")
-def test_folders_are_left_to_the_shell_and_broken_files_offer_nothing(
-    bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert completed(bftrain, monkeypatch, "replay", "nowhere/x") == ["dir,nowhere/x"]
-    assert completed(bftrain, monkeypatch, "replay", "logs")[0] == "dir,logs"
-    Path("mine.py").write_text("def (")
-    assert completed(bftrain, monkeypatch, "replay", "--objective", "mine.py", ":") == []
+def test_files_are_left_to_the_shell(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert completed(bftrain, monkeypatch, "replay", "nowhere/x") == ["file,nowhere/x"]
+    assert completed(bftrain, monkeypatch, "replay", "--objective", "mine") == ["file,mine"]
     rounds = completed(bftrain, monkeypatch, "rounds", "--policy", "")
     assert {"plain,las", "plain,max-min"} <= set(rounds)
 
@@ -255,7 +228,6 @@ def test_check_takes_programs_and_pipes(bftrain: CommandLine, tmp_path: Path) ->
     assert "To check records: bftrain import --dry-run" in bftrain("check", tmp_path / "none.txt").err
 
 
-def test_settable_names_are_completed(bftrain: CommandLine, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    del folder
+def test_settable_names_are_completed(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert completed(bftrain, monkeypatch, "decide", "--set", "tu") == ["plain,turn="]
     assert "plain,fallback=" in completed(bftrain, monkeypatch, "decide", "--set", "")

@@ -99,7 +99,6 @@ def test_inspect_describes_a_log_in_words_and_json(tmp_path: Path) -> None:
     assert output["down_share"] == 0
     assert "generator summit-like" in words
     assert "seed = 54" in words
-    assert "idle nodes (█ mean, ░ largest)" in words
     assert "down" not in words
 
 
