@@ -13,7 +13,7 @@ from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.placement_by_place import ConsolidatedPlacement
 from bftrain.deciding.solve_with_fallback import ask, limits_after
-from bftrain.deciding.table_deadline import Late, TableOverdue, no_limit
+from bftrain.deciding.value_rows import Late, TableOverdue, no_limit
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadConfig, BftrainError, BrokenPlugin, NotAvailable, described, raised
 from bftrain.node_units import host_of

@@ -11,18 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.deciding.levels import GroupLevels, LevelCoupling, UserGroup
-from bftrain.deciding.objectives import (
-    Entries,
-    ForEach,
-    OfSpeeds,
-    for_one_task,
-    isolated_speeds,
-    plain_speed,
-    speed,
-    speed_of_one,
-    task_field,
-)
-from bftrain.deciding.table_deadline import Late, in_time, no_limit
+from bftrain.deciding.objectives import Entries, isolated_speeds, speed, speed_of_one, task_field
+from bftrain.deciding.value_rows import Late, in_time, no_limit
 from bftrain.ports import ObjectiveCapabilities
 from bftrain.values.problem import CompetingTask
 from bftrain.values.sharing import Entity, Inside
@@ -95,8 +85,8 @@ def _count_greedily(needs: NDArray[np.int64], pools: list[int], late: Late) -> i
 Scores = Callable[[ValueTable, Late], tuple[Entries, NDArray[np.bool_]]]
 
 
-def _nodes(speeds: Entries, sizes: NDArray[np.int64], _each: ForEach) -> Entries:
-    return np.where(speeds > 0.0, sizes, 0).astype(np.float64)
+def _nodes(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
+    return np.where(speed(task, sizes) > 0.0, sizes, 0).astype(np.float64)
 
 
 _BY_HISTORY = ObjectiveCapabilities(level_coupling=True, uses_history=True, uses_work_left=False, interruptible=True)
@@ -114,12 +104,12 @@ class FairObjective:
     name: str
     scores: Scores
     all_in_turn: bool = False
-    of_speeds: OfSpeeds = plain_speed
+    worth: Callable[[CompetingTask, NDArray[np.int64]], Entries] = speed
     capabilities: ObjectiveCapabilities = _BY_HISTORY
 
     def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
-        """Return the samples per second of a task alone."""
-        return for_one_task(self.of_speeds, task, sizes)
+        """Return the samples per second of a task alone, or another ``worth``."""
+        return self.worth(task, sizes)
 
     def recast(self, table: ValueTable, late: Late = no_limit) -> ValueTable:
         """Return the table to solve: entries are benefits, and the coupling raises the worst-off first."""
@@ -142,7 +132,7 @@ class HierarchicalObjective:
     name: str
     capabilities: ObjectiveCapabilities = _BY_HISTORY
 
-    values, of_speeds = staticmethod(speed), staticmethod(plain_speed)
+    values = staticmethod(speed)
 
     def recast(self, table: ValueTable, late: Late = no_limit) -> ValueTable:
         """Return the table to solve: entries are service, and the coupling groups tasks by user."""
@@ -244,7 +234,7 @@ def node_time(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_
 
 def speedup(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_]]:
     """Return ``h thr / (w thr(1 node))``: the multiple of the speed on one node over the horizon, by weight."""
-    alone = np.array([speed_of_one(task, task.curve) for task in table.problem.tasks])
+    alone = np.array([speed_of_one(task) for task in table.problem.tasks])
     weights = task_field(table, "weight")
     entries = table.values / (alone * np.where(weights > 0.0, weights, 1.0))[:, None]
     return _kept_in_turn(table, _allowed(table, entries)), weights > 0.0
@@ -284,7 +274,7 @@ def _speeds(table: ValueTable) -> Entries:
 
 
 max_min = FairObjective("max-min", service)
-max_min_plain = FairObjective("max-min-plain", node_time, of_speeds=_nodes)
+max_min_plain = FairObjective("max-min-plain", node_time, worth=_nodes)
 water_filling = FairObjective("water-filling", service, all_in_turn=True)
 finish_time = FairObjective(
     "finish-time",

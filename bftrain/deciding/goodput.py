@@ -23,18 +23,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from msgspec.structs import replace
 
-from bftrain.deciding.objectives import NormalisedObjective, for_one_task, speed, speed_of_one
-from bftrain.deciding.table_deadline import Late, in_time
+from bftrain.deciding.objectives import NormalisedObjective, speed, speed_of_one
+from bftrain.deciding.value_rows import Late, in_time
 from bftrain.ports import ObjectiveCapabilities
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import CompetingTask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
-    from bftrain.deciding.objectives import Entries, ForEach
+    from bftrain.deciding.objectives import Entries
     from bftrain.values.batch_scaling import BatchScaling
     from bftrain.values.table import ValueTable
     from bftrain.values.task import TaskSpec
@@ -43,12 +41,9 @@ _LARGEST: Final = 2.0**53  # floats represent all whole numbers up to here
 _NEVER: Final = 1e300  # samples: stands for a fixed time so long that computing time is negligible
 
 
-def progress(speeds: Entries, sizes: NDArray[np.int64], each: ForEach) -> Entries:
+def progress(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
     """Return equivalent samples/s at the initial batch size; plain samples/s for tasks with fixed batches."""
-    given = each(lambda task, _: task.batch is not None)
-    if not np.any(given):
-        return speeds
-    return np.where(given, _best(speeds, sizes, each)[1], speeds)
+    return speed(task, sizes) if task.batch is None else _best(task.curve, task.batch, sizes)[1]
 
 
 def best_batch(task: CompetingTask, size: int) -> int | None:
@@ -56,11 +51,9 @@ def best_batch(task: CompetingTask, size: int) -> int | None:
 
     ``None`` if the task declares no batches, or does not run at this size.
     """
-    sizes = np.arange(size + 1)
-    speeds = speed(task, sizes)
-    if task.batch is None or not speeds[size] > 0.0:
+    if task.batch is None or not task.curve.speed(size) > 0.0:
         return None
-    return int(_best(speeds, sizes, lambda number: number(task, task.curve))[0][size])
+    return int(_best(task.curve, task.batch, np.arange(size + 1))[0][size])
 
 
 def batches_by_size(task: TaskSpec, kind: str = "", *, chosen: bool = True) -> tuple[int, ...]:
@@ -100,29 +93,26 @@ def _tabulated(
 ) -> tuple[tuple[int, ...], SpeedCurve]:
     """Return the batch sizes and the progress with them, at every task size up to ``most``."""
     sizes = np.arange(most + 1)
-    task = CompetingTask(name="task", max_nodes=most, curve=curve, batch=batch)
-    speeds = speed(task, sizes)
-    batches, made = _best(speeds, sizes, lambda number: number(task, curve), chosen=chosen)
+    batches, made = _best(curve, batch, sizes, chosen=chosen)
     rates = SpeedCurve(nodes=tuple(range(1, most + 1)), rate=tuple(np.broadcast_to(made, sizes.shape)[1:].tolist()))
-    return tuple(np.where(speeds > 0.0, batches, 0.0).astype(np.int64).tolist()), rates
+    return tuple(np.where(curve.speeds(most) > 0.0, batches, 0.0).astype(np.int64).tolist()), rates
 
 
-def _best(speeds: Entries, sizes: NDArray[np.int64], each: ForEach, *, chosen: bool = True) -> tuple[Entries, Entries]:
+def _best(
+    curve: SpeedCurve, batch: BatchScaling, sizes: NDArray[np.int64], *, chosen: bool = True
+) -> tuple[Entries, Entries]:
     """Return the best batch sizes, or without ``chosen`` the measured ones, and the progress with them."""
-
-    def of_batch(number: Callable[[BatchScaling], float]) -> float | Entries:
-        return each(lambda task, _: 0.0 if task.batch is None else number(task.batch))
-
-    initial, noise = of_batch(lambda batch: batch.initial), of_batch(lambda batch: batch.noise_scale)
-    measured = np.multiply(of_batch(lambda batch: batch.measured), sizes)
-    largest = of_batch(lambda batch: batch.largest or 0.0)  # 0: the batch is the measured one
-    computing = np.multiply(each(_rate), sizes)
+    speeds, initial, noise = curve.speeds(int(sizes[-1])), batch.initial, batch.noise_scale
+    measured = np.multiply(batch.measured, sizes)
+    # The samples per second of a node while it computes
+    rate = max(rate / nodes for nodes, rate in zip(curve.nodes, curve.rate, strict=True)) / (1.0 - batch.fixed_share)
+    computing = np.multiply(rate, sizes)
     runs = speeds > 0.0
     with np.errstate(over="ignore"):
         slower = np.minimum(computing / np.where(runs, speeds, 1.0), _NEVER)
         fixed = np.minimum(measured * np.maximum(slower - 1.0, 0.0), _NEVER)
-    lowest = np.maximum(initial, np.where(np.equal(largest, 0.0), measured, sizes))
-    highest = np.minimum(np.where(np.equal(largest, 0.0), lowest, largest), _LARGEST)
+    lowest = np.maximum(initial, sizes if batch.largest else measured)
+    highest = np.minimum(batch.largest or lowest, _LARGEST)
     if not chosen:
         lowest = highest = np.clip(measured, lowest, highest)
     middle = np.clip(np.sqrt(noise) * np.sqrt(fixed), lowest, highest)
@@ -135,12 +125,6 @@ def _best(speeds: Entries, sizes: NDArray[np.int64], each: ForEach, *, chosen: b
     below, above = np.floor(middle), np.ceil(middle)
     less, more = made(below), made(above)
     return np.where(more > less, above, below), np.maximum(more, less)
-
-
-def _rate(task: CompetingTask, curve: SpeedCurve) -> float:
-    """Return the samples per second of a node while it computes."""
-    most = max(rate / nodes for nodes, rate in zip(curve.nodes, curve.rate, strict=True))
-    return most if task.batch is None else most / (1.0 - task.batch.fixed_share)
 
 
 def _parts_of_work(table: ValueTable, late: Late) -> Entries:
@@ -158,7 +142,7 @@ def _parts_of_work(table: ValueTable, late: Late) -> Entries:
             curves = {kind: _tabulated(curve, batch, most, chosen=True)[1] for kind, curve in task.curves.items()}
             own = _tabulated(task.curve, batch, most, chosen=True)[1]
             task = replace(task, curve=own, curves=curves, batch=None)  # noqa: PLW2901 - seen from here on
-        single[place] = speed_of_one(task, task.curve)
+        single[place] = speed_of_one(task)
     work = np.array([np.nan if task.work_left_samples is None else task.work_left_samples for task in tasks])
     left_s = np.fmax(work / single, horizon_s)  # the horizon if the work is unknown
     left_s = np.where(np.isnan(work), left_s.max(), left_s)
@@ -171,11 +155,7 @@ def _parts_of_work(table: ValueTable, late: Late) -> Entries:
 class GoodputObjective(NormalisedObjective):
     """The sum over tasks of the square root of the fraction of their remaining work done over the horizon."""
 
-    of_speeds = staticmethod(progress)  # type: ignore[assignment]  # its parameters have other names
-
-    def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
-        """Return the progress per second at every size."""
-        return for_one_task(progress, task, sizes)
+    values = staticmethod(progress)
 
 
 goodput = GoodputObjective("goodput", _parts_of_work, ObjectiveCapabilities(interruptible=True))

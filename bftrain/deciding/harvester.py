@@ -20,7 +20,6 @@ from bftrain.deciding.allocation_state import AllocationState, HarvesterSnapshot
 from bftrain.deciding.expected_spread import ExpectedSpread
 from bftrain.deciding.goodput import batches_by_size
 from bftrain.deciding.node_stay import NodeStay, fixed_horizon_s
-from bftrain.deciding.objectives import SpeedObjective, is_built_in
 from bftrain.deciding.placement import neighbours
 from bftrain.deciding.solve_with_fallback import ChosenSizes, choose, keep_running, limits_after
 from bftrain.deciding.value_table_builder import ValueTableBuilder
@@ -63,9 +62,9 @@ class DecisionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DefaultParts(NamedTuple):
-    """Parts that decide from nodes, sizes and speeds alone, so a compiled core can replace them."""
+    """Parts that may decide from nodes, sizes and constants of tasks, so that a compiled core can replace them."""
 
-    objective: SpeedObjective
+    objective: Objective  # of one task at a time
     solver: Solver
     horizon_s: float
     fits_costs: bool  # whether costs are fitted to the stay of nodes
@@ -131,8 +130,10 @@ class Harvester:
     def default_parts(self) -> DefaultParts | None:
         """The parts of a Harvester without any events so far, if all are default ones; otherwise ``None``."""
         objective, most = self._tabulator.objective, self._admission.oldest_tasks
-        special = self.chooses_batches or not self._state.keeps_neighbours
-        if not is_built_in(objective) or most is None or special or self._changes or self.time_s > -inf:
+        special = self.uses_history or self._takes_turns or not self._state.keeps_neighbours
+        asked = objective_capabilities(objective)
+        of_all = asked.any_coupling or asked.level_coupling or hasattr(objective, "recast")
+        if of_all or most is None or special or self._changes or self.time_s > -inf:
             return None
         return DefaultParts(objective, self._solver, self._horizon_s, self._fits_costs, most)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, TypeGuard
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain.deciding.table_deadline import Late, in_time, no_limit
+from bftrain.deciding.value_rows import Late, in_time, no_limit
 from bftrain.ports import SPEED_ALONE, WORK_LEFT, ObjectiveCapabilities
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.curve_axis import CurveAxis
@@ -34,17 +34,6 @@ class FunctionObjective:
         return self.function(task, sizes)
 
 
-# Maps a function of a task to its value for every entry: a single number for one task, otherwise an array
-ForEach = Callable[[Callable[[CompetingTask, SpeedCurve], float]], float | Entries]
-# Computes values per second from speeds and sizes. This form allows vectorisation over all tasks
-OfSpeeds = Callable[[Entries, NDArray[np.int64], ForEach], Entries]
-
-
-def for_one_task(of_speeds: OfSpeeds, task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
-    """Compute ``of_speeds`` for one task."""
-    return of_speeds(speed(task, sizes), sizes, lambda number: number(task, task.curve))
-
-
 def speed(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
     """Return the samples per second."""
     return _speeds(task.curve, int(sizes[-1]))
@@ -57,25 +46,20 @@ def _speeds(curve: SpeedCurve, largest: int) -> Entries:
     return speeds
 
 
-def plain_speed(speeds: Entries, _sizes: NDArray[np.int64], _each: ForEach) -> Entries:
-    """Return the samples per second."""
-    return speeds
-
-
-def relative_speed(speeds: Entries, _sizes: NDArray[np.int64], each: ForEach) -> Entries:
+def relative_speed(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
     """Return the speed as a multiple of the speed on one node; slow models then count like fast ones."""
-    return np.divide(speeds, each(speed_of_one))
+    return speed(task, sizes) / speed_of_one(task)
 
 
-def weighted_speed(speeds: Entries, _sizes: NDArray[np.int64], each: ForEach) -> Entries:
+def weighted_speed(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
     """Return the samples per second times the task's weight."""
-    return np.multiply(each(lambda task, _: task.weight), speeds)
+    return task.weight * speed(task, sizes)
 
 
-def speed_of_one(task: CompetingTask, curve: SpeedCurve) -> float:
+def speed_of_one(task: CompetingTask) -> float:
     """Return the speed on one node of the fastest kind, in samples/s; derived from the smallest size that runs."""
     best = 0.0
-    for seen in task.curves.values() if task.curves else (curve,):
+    for seen in task.curves.values() if task.curves else (task.curve,):
         below = 0
         for nodes, rate in zip(seen.nodes, seen.rate, strict=True):
             if rate > 0.0:  # the first size that runs is the one above the last that does not
@@ -85,66 +69,34 @@ def speed_of_one(task: CompetingTask, curve: SpeedCurve) -> float:
     return best or 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class SpeedObjective:
-    """An objective computed from the speed at each size and from fields of the task."""
-
-    name: str
-    of_speeds: OfSpeeds
-    capabilities: ObjectiveCapabilities = SPEED_ALONE
-
-    def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
-        """Return the value per second at every size."""
-        return for_one_task(self.of_speeds, task, sizes)
+_URGENCY: Final = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class SoftDeadline:
-    """Speedup, where the part that a task needs to keep its deadline counts ``urgency`` times.
+def soft_deadline(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
+    """Return the weighted speedup, where the part that a task needs to keep its deadline counts ten times.
 
     Speed beyond that counts normally. So does all speed of a task without a deadline, without a known amount of work,
-    or with a deadline that even its largest size cannot keep: no task is dropped for being late. The result
-    is multiplied by the task's weight.
+    or with a deadline that even its largest size cannot keep: no task is dropped for being late.
     """
-
-    name: str
-    urgency: float = 10.0
-    capabilities: ObjectiveCapabilities = WORK_LEFT
-
-    def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
-        """Return the value per second at every size."""
-        return for_one_task(self.of_speeds, task, sizes)
-
-    def of_speeds(self, speeds: Entries, _sizes: NDArray[np.int64], each: ForEach) -> Entries:
-        """Compute the values from speeds, for any tasks."""
-        urgent = (self.urgency - 1.0) * np.minimum(speeds, each(_needed_speed))
-        return np.divide(each(lambda task, _: task.weight) * (speeds + urgent), each(speed_of_one))
+    speeds = speed(task, sizes)
+    urgent = (_URGENCY - 1.0) * np.minimum(speeds, _needed_speed(task))
+    return task.weight * (speeds + urgent) / speed_of_one(task)
 
 
-def _needed_speed(task: CompetingTask, curve: SpeedCurve) -> float:
+def _needed_speed(task: CompetingTask) -> float:
     """Return the speed with which the task keeps its deadline; 0 if it has none, or cannot keep it."""
     if task.deadline_in_s is None or task.work_left_samples is None or task.deadline_in_s <= 0.0:
         return 0.0
-    needed = task.work_left_samples / task.deadline_in_s
+    needed, curve = task.work_left_samples / task.deadline_in_s, task.curve
     # The fastest size is a measured one, or ``max_nodes`` itself
     rates = [rate for nodes, rate in zip(curve.nodes, curve.rate, strict=True) if nodes <= task.max_nodes]
     return 0.0 if needed > max([curve.speed(task.max_nodes), *rates]) else needed
 
 
-throughput = SpeedObjective("throughput", plain_speed)
-speedup = SpeedObjective("speedup", relative_speed)
-weighted = SpeedObjective("weighted", weighted_speed)
-deadline = SoftDeadline("deadline")
-
-
-def is_built_in(objective: object) -> TypeGuard[SpeedObjective]:
-    """Return whether the values of an objective depend only on the curve and the weight of a task.
-
-    That is known only of the functions above: other functions receive the whole task.
-    """
-    if type(objective) is not SpeedObjective or objective.capabilities != SPEED_ALONE:
-        return False
-    return any(objective.of_speeds is function for function in (plain_speed, relative_speed, weighted_speed))
+throughput = FunctionObjective("throughput", speed, SPEED_ALONE)
+speedup = FunctionObjective("speedup", relative_speed, SPEED_ALONE)
+weighted = FunctionObjective("weighted", weighted_speed, SPEED_ALONE)
+deadline = FunctionObjective("deadline", soft_deadline)
 
 
 def isolated_speed(task: CompetingTask | TaskSpec, by_kind: Mapping[str, int], tasks: int) -> float:
@@ -222,7 +174,7 @@ class NormalisedObjective:
     entries_of: Callable[[ValueTable, Late], Entries]
     capabilities: ObjectiveCapabilities = _INTERRUPTIBLE
 
-    values, of_speeds = staticmethod(speed), staticmethod(plain_speed)
+    values = staticmethod(speed)
 
     def recast(self, table: ValueTable, late: Late = no_limit) -> ValueTable:
         """Return the table to solve."""

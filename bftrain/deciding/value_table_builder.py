@@ -1,16 +1,14 @@
-"""ValueTableBuilder: builds the value table of a problem: the gain at each size minus the cost of rescaling."""
+"""ValueTableBuilder: builds the value table of a problem, and keeps rows: few tasks change between decisions."""
 
 from __future__ import annotations
 
-from operator import attrgetter
-from typing import cast
+from collections.abc import Sequence
+from typing import Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain.deciding.row_store import RowStore
-from bftrain.deciding.table_deadline import Late, TableOverdue, in_time, no_limit
-from bftrain.deciding.table_rows import Layout, RowBuilder, table_rows
+from bftrain.deciding.value_rows import Late, Layout, RowValues, TableOverdue, in_time, no_limit
 from bftrain.errors import BadInput, BadObjective, raised
 from bftrain.ports import Objective, objective_capabilities
 from bftrain.values.coupling import Coupling
@@ -24,8 +22,69 @@ _STORES = 8  # minimum number of stores: a changing pool has many sizes
 _TABLES = 2  # tables per store, of any size, so small changes do not fill it
 _ALWAYS = 64  # smallest row width, however small the pool
 _LARGEST_TABLE = 2**26  # numbers: half a GiB, and solvers keep some copies
-_LARGEST_VALUE = 1e300  # sums of all numbers in a table must stay finite
-_MANY = 100  # minimum number of new rows for vectorisation
+_FIRST_ROWS: Final = 64
+_NUMBERED: Final = 256  # maximum columns: the contents of wider rows take too much memory to keep for comparison
+
+
+class RowStore:
+    """Rows of ``width`` columns in one array, each with its number: its place there. Up to ``most`` keys have one.
+
+    A row is found by the very object that describes its task, or by a key: all that it depends on.
+    """
+
+    def __init__(self, width: int, most: int) -> None:
+        self.width = width
+        self.most = most
+        self.numbered = width <= _NUMBERED  # whether equal rows have equal numbers
+        self._rows = np.empty((min(most, _FIRST_ROWS), width))
+        self._count = 0
+        self._by_task: dict[int, int] = {}  # keys are identities; rows are kept alive, so ids stay unique
+        self._tasks: list[CompetingTask] = []
+        self._by_key: dict[object, int] = {}
+        self._by_content: dict[bytes, int] = {}
+
+    @property
+    def room(self) -> int:
+        """The number of keys that can still be added."""
+        return self.most - len(self._by_key)
+
+    def numbers(self, tasks: Sequence[CompetingTask]) -> list[int | None]:
+        """Return the numbers of the rows of these tasks; ``None`` for unknown ones."""
+        return list(map(self._by_task.get, map(id, tasks)))
+
+    def number_of(self, key: object) -> int | None:
+        """Return the number of the row with this key, if known."""
+        return self._by_key.get(key)
+
+    def add(self, key: object, row: NDArray[np.float64]) -> int:
+        """Add a row, which may end before the last columns; return its number."""
+        number = self._count
+        if number == len(self._rows):
+            larger = np.empty((min(self.most, 2 * number), self.width))
+            larger[:number] = self._rows
+            self._rows = larger
+        self._rows[number, : row.size] = row
+        self._rows[number, row.size :] = -np.inf
+        if self.numbered:
+            number = self._by_content.setdefault(self._rows[number].tobytes(), number)
+        self._count += number == self._count
+        self._by_key[key] = number
+        return number
+
+    def remember(self, task: CompetingTask, number: int) -> None:
+        """Find a row by this object from now on."""
+        if len(self._tasks) >= self.most:
+            self._by_task.clear()
+            self._tasks.clear()
+        self._by_task[id(task)] = number
+        self._tasks.append(task)
+
+    def rows(self, numbers: Sequence[int], columns: int | NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return a copy of rows: their first columns, so many, or those with these indices."""
+        places = np.array(numbers, dtype=np.int64)
+        if isinstance(columns, int):
+            return self._rows[places, :columns]
+        return self._rows[places[:, None], columns]
 
 
 class ValueTableBuilder:
@@ -33,13 +92,7 @@ class ValueTableBuilder:
 
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
-        # Fields without effect on a row are left out, which lets more tasks share it
-        left_out = {"curves"}  # mappings are not hashable
-        if getattr(objective, "of_speeds", None) is not None:
-            left_out.add("name")
-            if not objective_capabilities(objective).uses_work_left:
-                left_out.add("work_left_samples")
-        self._key_of = attrgetter(*(name for name in CompetingTask.__struct_fields__ if name not in left_out))
+        self._values = RowValues(objective)
         self._stores: dict[tuple[Layout, float], RowStore] = {}  # (layout, horizon) -> rows; several alternate
 
     def table(self, problem: AllocationProblem, late: Late = no_limit) -> ValueTable:
@@ -83,24 +136,16 @@ class ValueTableBuilder:
             del self._stores[layout, problem.horizon_s]
             store = self._store_for(problem, layout)
             numbers = store.numbers(tasks)
-        unknown: dict[object, CompetingTask] = {}
-        keys = {place: self._key(tasks[place]) for place, number in enumerate(numbers) if number is None}
-        for place, key in keys.items():
-            if store.number_of(key) is None:
-                unknown.setdefault(key, tasks[place])
-        together = self._rows_at_once(list(unknown.values()), problem, layout, late)
-        for index, (key, task) in enumerate(unknown.items()):
-            if together is None:
-                in_time(late)
-            store.add(key, self._row(task, problem, layout) if together is None else together[index])
-        for place, key in keys.items():
-            numbers[place] = number = cast("int", store.number_of(key))
-            store.remember(tasks[place], number)
+        for place, task in enumerate(tasks):
+            if numbers[place] is None:
+                number = store.number_of(self._values.key(task))
+                if number is None:
+                    in_time(late)
+                    row = self._row(task, problem, layout)
+                    number = store.add(self._values.key(task), row)  # the key may have grown
+                numbers[place] = number
+                store.remember(task, number)
         return store, cast("list[int]", numbers)
-
-    def _key(self, task: CompetingTask) -> object:
-        """Return all that the row of a task depends on, apart from layout and horizon."""
-        return self._key_of(task), tuple(task.curves.items()) if task.curves else None
 
     def _store_for(self, problem: AllocationProblem, layout: Layout) -> RowStore:
         """Return the store of this layout with room for all tasks."""
@@ -116,28 +161,15 @@ class ValueTableBuilder:
             stores[key] = store
         return store
 
-    def _rows_at_once(
-        self, tasks: list[CompetingTask], problem: AllocationProblem, layout: Layout, late: Late
-    ) -> NDArray[np.float64] | None:
-        """Compute many rows in one call, if the objective is a function of speeds; ``None`` if they are few.
-
-        Also return ``None`` on overflow: computing row by row then finds the responsible task.
-        """
-        of_speeds = getattr(self.objective, "of_speeds", None)
-        if of_speeds is None or len(tasks) < _MANY:
-            return None
-        builder = RowBuilder(problem.horizon_s, of_speeds, _LARGEST_VALUE)
-        return table_rows(tasks, builder, layout, late, named=bool(problem.pools))
-
     def _row(self, task: CompetingTask, problem: AllocationProblem, layout: Layout) -> NDArray[np.float64]:
         """Return the row of a task, which may end before the last columns."""
         if len(layout) > 1:
-            return row_of_kinds(task, problem.horizon_s, self.objective, layout)
+            return self._values.row_of_kinds(task, problem.horizon_s, layout)
         ((kind, largest),) = layout
         seen = task.on(kind) if problem.pools or task.curves else task
         # A task that cannot run here has only the first column
         largest = min(task.max_nodes, largest) if seen else 0
-        return value_row(seen or task, problem.horizon_s, self.objective, largest)
+        return self._values.row(seen or task, problem.horizon_s, largest)
 
 
 def _recast(objective: Objective, table: ValueTable, late: Late) -> ValueTable:
@@ -156,102 +188,3 @@ def _recast(objective: Objective, table: ValueTable, late: Late) -> ValueTable:
         what = "recast() returned numbers that are not finite, or changed the allowed sizes"
         raise BadObjective(what, where=where, fix="keep -inf entries, and make all other entries finite")
     return given
-
-
-def value_row(
-    task: CompetingTask, horizon_s: float, objective: Objective, largest: int | None = None
-) -> NDArray[np.float64]:
-    """Return the values of sizes 0 to ``largest`` (default: ``max_nodes``).
-
-    ``horizon * objective(size)``, less ``grow_cost_s`` or ``shrink_cost_s`` seconds at the present size's
-    objective (going to 0 is shrinking), or from 0 ``start_cost_s`` seconds at the new one. Staying is free.
-    """
-    if largest is None:
-        largest = task.max_nodes
-    worth = objective_values(objective, task, np.arange(max(largest, task.size) + 1))
-    most = max(float(worth.max()), -float(worth.min()))
-    # No entry exceeds this bound, so usually one comparison is enough; infinity or NaN also fail it
-    costs_s = max(task.start_cost_s, task.shrink_cost_s, task.grow_cost_s)
-    if most * (horizon_s + costs_s) <= _LARGEST_VALUE / 2.0:
-        row = _less_costs(worth, task, horizon_s)[: largest + 1]
-    else:
-        _check_finite(objective, task, worth)
-        with np.errstate(over="ignore", invalid="ignore"):  # the check below has the better message
-            row = _less_costs(worth, task, horizon_s)[: largest + 1]
-        fits = np.abs(row) <= _LARGEST_VALUE
-        if not fits.all():
-            what = f"exceeds {_LARGEST_VALUE:g} over the horizon at size {int(fits.argmin())}"
-            fix = "count in a larger unit, or give a shorter horizon or smaller costs"
-            raise BadObjective(what, where=_where(objective, task), fix=fix)
-    row[1 : task.min_nodes] = -np.inf
-    return row
-
-
-def _less_costs(worth: NDArray[np.float64], task: CompetingTask, horizon_s: float) -> NDArray[np.float64]:
-    row = horizon_s * worth
-    if task.size == 0:
-        if task.start_cost_s:
-            row[1:] -= task.start_cost_s * worth[1:]
-    else:
-        row[: task.size] -= task.shrink_cost_s * worth[task.size]
-        row[task.size + 1 :] -= task.grow_cost_s * worth[task.size]
-    return row
-
-
-def row_of_kinds(task: CompetingTask, horizon_s: float, objective: Objective, layout: Layout) -> NDArray[np.float64]:
-    """Return the values of 0 nodes, and of 1, 2, ... nodes of each kind.
-
-    On each kind the values equal those in a pool of this kind alone. A task with nodes of another kind must first stop
-    there, at a cost of ``shrink_cost_s`` seconds at its objective there, and then starts.
-    """
-    own = task.on(task.kind) if task.size else None
-    leaving = (
-        task.shrink_cost_s * float(_valid_objective_values(objective, own, np.arange(own.size + 1))[own.size])
-        if own
-        else 0.0
-    )
-    blocks: list[NDArray[np.float64]] = []
-    idle = own
-    for kind, largest in layout:
-        block = np.full(largest, -np.inf)
-        seen = task.on(kind)
-        if seen is not None and largest:
-            part = value_row(seen, horizon_s, objective, min(task.max_nodes, largest))[1:]
-            block[: part.size] = part if own is None or kind == task.kind else part - leaving
-            idle = idle or seen
-        blocks.append(block)
-    return np.concatenate((value_row(idle or task, horizon_s, objective, 0), *blocks))
-
-
-def _valid_objective_values(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    worth = objective_values(objective, task, sizes)
-    _check_finite(objective, task, worth)
-    return worth
-
-
-def objective_values(objective: Objective, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the value per second of each size; it may be infinite or NaN."""
-    sizes.setflags(write=False)
-    try:
-        given = np.asarray(objective.values(task, sizes))
-        worth = None if given.dtype.kind == "c" else np.asarray(given, dtype=np.float64)
-    except (Exception, SystemExit) as error:
-        raise BadObjective(raised(error), where=_where(objective, task)) from error
-    if worth is None:
-        raise BadObjective("returned complex numbers", where=_where(objective, task), fix="return finite numbers only")
-    if worth.shape != sizes.shape:
-        what = f"returned shape {worth.shape} for {sizes.size} sizes"
-        raise BadObjective(what, where=_where(objective, task), fix="return one value per entry of sizes")
-    return worth
-
-
-def _check_finite(objective: Objective, task: CompetingTask, worth: NDArray[np.float64]) -> None:
-    finite = np.isfinite(worth)
-    if not finite.all():
-        first = int(finite.argmin())
-        what = f"returned {worth[first]} at size {first}"
-        raise BadObjective(what, where=_where(objective, task), fix="return finite numbers only")
-
-
-def _where(objective: Objective, task: CompetingTask) -> str:
-    return f"objective '{objective.name}', task '{task.name}'"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +12,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from bftrain import Decision, EventLog, Harvester, NodeState, ReplaySettings, SpeedCurve, TaskSpec, build_harvester
-from bftrain.deciding.objectives import Entries, ForEach, OfSpeeds, SpeedObjective, relative_speed, speedup
+from bftrain import (
+    CompetingTask,
+    Decision,
+    EventLog,
+    Harvester,
+    NodeState,
+    ReplaySettings,
+    SpeedCurve,
+    TaskSpec,
+    build_harvester,
+)
+from bftrain.deciding.objectives import Entries, FunctionObjective, relative_speed, speedup
 from bftrain.ports import ObjectiveCapabilities
 from bftrain_replay.simulation import compiled_core, engine
 from bftrain_replay.simulation.task_progress import TaskProgress
@@ -24,6 +35,7 @@ from tests.helpers.transitions import log_from_transitions
 
 pytestmark = pytest.mark.skipif(compiled_library() is None, reason="there is no compiled code")
 
+OWN = f"{Path(__file__).parents[2]}/examples/objectives/thrifty.py:thrifty"
 seconds = st.integers(0, 60).map(lambda number: 10.0 * number) | st.floats(0.0, 600.0)
 costs = st.sampled_from((0.0, 0.0, 3.0, 18.0, 500.0))
 rates = st.floats(0.1, 100.0) | st.sampled_from((0.0, 1e-250, 1e250, 5.0, 10.0))
@@ -65,7 +77,7 @@ def tasks(draw: st.DrawFn) -> list[TaskSpec]:
 
 
 common = {
-    "objective": st.sampled_from(("throughput", "speedup", "weighted")),
+    "objective": st.sampled_from(("throughput", "speedup", "weighted", "deadline", OWN)),
     "max_tasks": st.integers(1, 6),
     "horizon_s": st.sampled_from(("auto", 120.0)),
 }
@@ -130,22 +142,28 @@ def test_the_default_parts_take_the_compiled_core() -> None:
     assert takes(built())
     assert takes(built(objective="speedup", max_tasks=1, horizon_s=60.0))
     assert takes(built(objective="weighted"))
-    for other in (
-        {"objective": "deadline"},
-        {"objective": "max-min"},
-        {"solver": "greedy"},
-        {"admission": "load"},
-        {"placement": "grouped"},
-    ):
+    for other in ({"objective": "max-min"}, {"solver": "greedy"}, {"admission": "load"}, {"placement": "grouped"}):
         assert not takes(built(**other))
 
 
-def test_an_objective_that_reads_other_fields_is_the_harvesters() -> None:
-    """Only the built-in functions of speeds are known to read no other fields of tasks, and no sizes."""
+def of_user(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
+    return task.curve.speeds(int(sizes[-1])) * (5.0 if task.user == "b" else 1.0)
 
-    def of_user(speeds: Entries, _sizes: NDArray[np.int64], each: ForEach) -> Entries:
-        return np.multiply(each(lambda task, _: 5.0 if task.user == "b" else 1.0), speeds)
 
+def of_size(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
+    return task.curve.speeds(int(sizes[-1])) * (2.0 if task.user == "b" and task.size else 1.0)
+
+
+def of_work(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
+    return task.curve.speeds(int(sizes[-1])) * (task.work_left_samples or 1.0)
+
+
+def of_copy(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
+    return of_user(replace(task, size=0), sizes)
+
+
+def test_an_objective_that_reads_constants_takes_the_compiled_core() -> None:
+    assert takes(harvester_of(of_user))
     decided = [
         [task.done_samples for task in engine.run(ONE_NODE, PAIR, decider).tasks if isinstance(task, TaskProgress)]
         for decider in (harvester_of(of_user), NamedAlone(harvester_of(of_user)))
@@ -153,10 +171,17 @@ def test_an_objective_that_reads_other_fields_is_the_harvesters() -> None:
     assert decided == [[0.0, 9.0]] * 2
 
 
+def test_an_objective_that_reads_what_changes_is_the_harvesters() -> None:
+    assert not takes(harvester_of(of_size))
+    assert not takes(harvester_of(of_copy))  # it may read all fields of a copy
+    assert takes(harvester_of(of_work))
+    finite = [replace(spec, work_samples=5.0) for spec in PAIR]
+    assert compiled_core.compiled_core(harvester_of(of_work), ONE_NODE, finite, records=False) is None
+
+
 def test_an_objective_with_other_capabilities_is_the_harvesters() -> None:
     coupled = ObjectiveCapabilities(uses_work_left=False, level_coupling=True)
-    assert takes(harvester_of(relative_speed))
-    assert not takes(Harvester(solver=ExactSolver(), objective=SpeedObjective("own", relative_speed, coupled)))
+    assert not takes(Harvester(solver=ExactSolver(), objective=FunctionObjective("own", relative_speed, coupled)))
 
 
 def test_a_subclass_decides_itself() -> None:
@@ -172,5 +197,5 @@ def test_a_subclass_decides_itself() -> None:
     assert counting.calls == 1
 
 
-def harvester_of(of_speeds: OfSpeeds) -> Harvester:
-    return Harvester(solver=ExactSolver(), objective=SpeedObjective("own", of_speeds))
+def harvester_of(function: Callable[[CompetingTask, NDArray[np.int64]], Entries]) -> Harvester:
+    return Harvester(solver=ExactSolver(), objective=FunctionObjective("own", function))

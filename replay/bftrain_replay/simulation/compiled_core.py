@@ -1,14 +1,15 @@
 """CompiledCore: the default decisions of a Harvester, made by compiled code on numbers instead of names.
 
-Replays use it where all parts of the Harvester are the default ones and nothing else affects a decision than the nodes,
-the sizes and the speeds of tasks. Its decisions are those of the Harvester, to the last node and bit.
+Replays use it where all parts of the Harvester are the default ones, and the objective, possibly the user's own, reads
+no fields of tasks that change. Its decisions are those of the Harvester, to the last node and bit.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import fsum
+from operator import attrgetter
 from time import perf_counter
 from typing import Final, NamedTuple
 
@@ -20,7 +21,8 @@ from bftrain.deciding.node_stay import CostFit, NodeStay, costs_of
 from bftrain.deciding.placement import position
 from bftrain.deciding.solve_with_fallback import ChosenSizes
 from bftrain.deciding.task_entry import TaskEntry, TaskHistory
-from bftrain.deciding.value_table_builder import objective_values
+from bftrain.deciding.value_rows import RowValues
+from bftrain.errors import BadObjective
 from bftrain.node_units import is_slot
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.task import TaskSpec
@@ -34,6 +36,10 @@ _LARGEST_TABLE: Final = 2**20  # numbers; larger ones are the Harvester's
 _LEAST_CLASSES: Final = 64  # kept in memory, and
 _FEWEST: Final = 4  # times as many as tasks compete
 _FITS: Final = 64  # cost fits
+_OF_A_CLASS: Final = ("curve", "min_nodes", "max_nodes", "grow_cost_s", "shrink_cost_s", "start_cost_s")
+# Fields of tasks that change between decisions, and those that do if the task has work or a deadline
+_CHANGING: Final = {"size", "grow_cost_s", "shrink_cost_s", "start_cost_s"}
+_TIMED: Final = {"work_left_samples": "work_samples", "deadline_in_s": "deadline_s"}
 
 
 class Step(NamedTuple):
@@ -48,11 +54,18 @@ class Step(NamedTuple):
     notes: list[str]
 
 
-def compiled_core(decider: object, log: EventLog, tasks: Sequence[TaskSpec], *, records: bool) -> CompiledCore | None:
+def compiled_core(
+    decider: object,
+    log: EventLog,
+    tasks: Sequence[TaskSpec],
+    believed: Callable[[TaskSpec], TaskSpec] | None = None,
+    *,
+    records: bool,
+) -> CompiledCore | None:
     """Return a compiled core that decides as ``decider``, or ``None`` if no compiled core can.
 
-    With ``records`` it records the allocations of nodes. ``decider`` stays without events: after the run it has no
-    nodes, tasks or time, so callers read the results of the run only.
+    ``believed`` returns a task as decisions see it. With ``records`` it records the allocations of nodes. ``decider``
+    stays without events: after the run it has no nodes, tasks or time, so callers read the results of the run only.
     """
     if type(decider) is not Harvester:  # a subclass may decide otherwise
         return None
@@ -64,14 +77,54 @@ def compiled_core(decider: object, log: EventLog, tasks: Sequence[TaskSpec], *, 
     several = log.kind_names or any(spec.curves or spec.spread or spec.batch for spec in tasks)
     if several or min(parts.max_tasks, len(tasks)) * stride > _LARGEST_TABLE:
         return None
-    return CompiledCore(decider, parts, log.node_names, len(tasks), stride, records=records)
+    values = RowValues(parts.objective)
+    if not _reads_constants(values, map(believed, tasks) if believed else tasks, stride):
+        return None
+    return CompiledCore(decider, parts, values, log.node_names, len(tasks), stride, records=records)
+
+
+def _reads_constants(values: RowValues, tasks: Iterable[TaskSpec], stride: int) -> bool:
+    """Return whether the values of tasks depend on nothing that changes; learn what they depend on."""
+    seen = set[object]()
+    read, key_of = set[str](), _key_of_spec(values)
+    for spec in tasks:
+        key = key_of(spec)
+        if key not in seen:
+            seen.add(key)
+            try:
+                values.values(competing_task(spec, 0, None), _sizes(spec, stride))
+            except BadObjective:  # perhaps this task never competes
+                return False
+            if read != values.read:
+                read, key_of = {*values.read}, _key_of_spec(values)
+        if read & _CHANGING or any(getattr(spec, _TIMED[name]) is not None for name in read & _TIMED.keys()):
+            return False
+    return True
+
+
+def _key_of_spec(values: RowValues) -> Callable[[TaskSpec], object]:
+    """Return the function from a task to all that its values and costs depend on."""
+    fields = values.read & {*TaskSpec.__struct_fields__} - {"curves"}  # no task has several curves here
+    return attrgetter(*_OF_A_CLASS, *fields)
+
+
+def _sizes(spec: TaskSpec, stride: int) -> NDArray[np.int64]:
+    return np.arange(min(spec.max_nodes, stride - 1) + 1)
 
 
 class CompiledCore:
     """The unfinished tasks, numbered in the sequence of their arrival, with their nodes and their classes."""
 
     def __init__(
-        self, harvester: Harvester, parts: DefaultParts, names: Sequence[str], tasks: int, stride: int, *, records: bool
+        self,
+        harvester: Harvester,
+        parts: DefaultParts,
+        values: RowValues,
+        names: Sequence[str],
+        tasks: int,
+        stride: int,
+        *,
+        records: bool,
     ) -> None:
         self._harvester, self._parts = harvester, parts
         most = min(parts.max_tasks, tasks)
@@ -93,7 +146,7 @@ class CompiledCore:
         self._dropped: list[int] = []  # finished tasks to which the last decision gave nodes
         self._stay = NodeStay()
         self._time_s = float("-inf")
-        self._classes = _TaskClasses(self.allocation, parts, most, stride)
+        self._classes = _TaskClasses(self.allocation, values, most, stride)
 
     @property
     def competing(self) -> Sequence[int]:
@@ -197,8 +250,9 @@ class CompiledCore:
 class _TaskClasses:
     """Classes of tasks with equal values: what each size is worth per second, and what changes cost by cost fit."""
 
-    def __init__(self, allocation: CompiledAllocation, parts: DefaultParts, competing: int, stride: int) -> None:
-        self._allocation, self._parts, self._stride = allocation, parts, stride
+    def __init__(self, allocation: CompiledAllocation, values: RowValues, competing: int, stride: int) -> None:
+        self._allocation, self._values, self._stride = allocation, values, stride
+        self._key_of = _key_of_spec(values)
         self._most = max(_LEAST_CLASSES, _FEWEST * competing)
         self._worth = np.zeros((self._most, stride))
         self._greatest = np.zeros(self._most)
@@ -220,17 +274,15 @@ class _TaskClasses:
 
     def of(self, spec: TaskSpec) -> int:
         """Return the class of a task."""
-        costs_s = (spec.grow_cost_s, spec.shrink_cost_s, spec.start_cost_s)
-        key = spec.curve, spec.min_nodes, spec.max_nodes, spec.weight, costs_s
+        key = self._key_of(spec)
         number = self._number.get(key)
         if number is None:
             number = self._number[key] = len(self._number)
             self._examples.append(spec)
-            most = min(spec.max_nodes, self._stride - 1)
-            worth = objective_values(self._parts.objective, competing_task(spec, 0, None), np.arange(most + 1))
-            self._worth[number, : most + 1] = worth
+            worth = self._values.values(competing_task(spec, 0, None), _sizes(spec, self._stride))
+            self._worth[number, : worth.size] = worth
             self._greatest[number] = np.abs(worth).max()
-            self._largest[number] = most
+            self._largest[number] = worth.size - 1
         return number
 
     def use(self, fit: CostFit | None) -> None:

@@ -119,7 +119,10 @@ def run(
         raise BadInput(f"two tasks are called '{twice}'", where="tasks", fix="give every task its own name")
     rules = semantics or ReplayRules()
     given = (log, tasks, decider, rules, pace or DecisionDelay(), keep_going, allocations)
-    core = compiled_core(decider, log, tasks, records=allocations is not None) if rules.learnt is None else None
+    believed = rules.wrong.believed if rules.wrong is not None else None
+    core = None
+    if rules.learnt is None:
+        core = compiled_core(decider, log, tasks, believed, records=allocations is not None)
     return (_Engine(*given) if core is None else _CompiledEngine(core, *given)).run(fixed)
 
 

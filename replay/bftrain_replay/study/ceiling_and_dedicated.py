@@ -31,10 +31,10 @@ def ideally(settings: ReplaySettings, objective: Objective) -> ReplaySettings:
 
     Replays with different solvers therefore share the same references. Only a coupled objective keeps its solver,
     because that solver supports it. With free rescaling, the horizon only scales the values of an objective that
-    depends on speeds and changes no decision: replays with different horizons then also share their references.
+    sees one task at a time, and changes no decision: replays with different horizons then also share their references.
     """
     solver = settings.solver if hasattr(objective, "couple") else EXACT
-    plain = hasattr(objective, "of_speeds") and not hasattr(objective, "recast") and not hasattr(objective, "couple")
+    plain = not hasattr(objective, "recast") and not hasattr(objective, "couple")
     return replace(
         settings,
         solver=solver,
