@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from bftrain.deciding.value_rows import Late, in_time, no_limit
 from bftrain.ports import SPEED_ALONE, WORK_LEFT, ObjectiveCapabilities
 from bftrain.values.curve import SpeedCurve
-from bftrain.values.curve_axis import CurveAxis
 from bftrain.values.problem import CompetingTask
 from bftrain.values.table import ValueTable
 from bftrain.values.task import TaskSpec
@@ -102,9 +101,7 @@ deadline = FunctionObjective("deadline", soft_deadline)
 def isolated_speed(task: CompetingTask | TaskSpec, by_kind: Mapping[str, int], tasks: int) -> float:
     """Return the speed in samples/s on an n-th part of the nodes, n being the number of ``tasks``.
 
-    Between whole sizes the curve is linear. If the part is below ``min_nodes``, the task has ``min_nodes`` for a part
-    of the time; likewise, if it does not run on its part at all, its fastest size for a part of the time. With several
-    kinds it uses each in turn, in proportion to the nodes of that kind. 0 if it runs nowhere.
+    With several kinds a task uses each in turn, in proportion to the nodes of that kind. 0 if it runs nowhere.
     """
     nodes = sum(by_kind.values())
     if nodes == 0 or tasks == 0:
@@ -114,47 +111,36 @@ def isolated_speed(task: CompetingTask | TaskSpec, by_kind: Mapping[str, int], t
         curve = task.curve_on(kind)
         if curve is not None and count >= task.min_nodes:
             part, most = min(nodes / tasks, count), min(task.max_nodes, count)
-            if part >= task.min_nodes:
-                there = curve.speed(min(part, task.max_nodes))
-            else:
-                there = curve.speed(task.min_nodes) * part / task.min_nodes
-            if there <= 0.0:
-                sizes = {task.min_nodes, most, *(size for size in curve.nodes if task.min_nodes <= size <= most)}
-                there = max(curve.speed(size) * min(1.0, part / size) for size in sizes)
-            found += count / nodes * there
+            found += count / nodes * _speed_on_part(curve, task.min_nodes, most, part)
     return found
 
 
-_MANY: Final = 100  # minimum number of tasks for vectorisation
+@lru_cache(maxsize=4096)  # tasks of the same model have equal parts
+def _speed_on_part(curve: SpeedCurve, fewest: int, most: int, part: float) -> float:
+    """Return the speed on a ``part`` of the nodes; between whole sizes the curve is linear.
+
+    If the part is below the ``fewest`` nodes, the task has these for a part of the time; likewise, if it does not run
+    on its part at all, its fastest size for a part of the time.
+    """
+    there = curve.speed(min(part, most)) if part >= fewest else curve.speed(fewest) * part / fewest
+    if there <= 0.0:
+        sizes = {fewest, most, *(size for size in curve.nodes if fewest <= size <= most)}
+        there = max(curve.speed(size) * min(1.0, part / size) for size in sizes)
+    return there
+
+
 # A size below this fraction of the best speed counts as not running: its time to completion would
 # make all other terms vanish in rounding
 _TOO_SLOW: Final = 1e-6
 
 
 def isolated_speeds(table: ValueTable, late: Late = no_limit) -> Entries:
-    """Return the speed of each task on an equal share of the nodes, vectorised by kind for many tasks."""
+    """Return the speed of each task on an equal share of the nodes."""
     by_kind, tasks = table.problem.by_kind, table.problem.tasks
-    nodes, found = sum(by_kind.values()), np.zeros(len(tasks))
-    alone_only = np.full(len(tasks), len(tasks) < _MANY or nodes == 0)  # these may need other sizes
-    for kind, count in by_kind.items() if not alone_only.all() else ():
+    found = np.zeros(len(tasks))
+    for place, task in enumerate(tasks):
         in_time(late)
-        on_kind = ((place, task.curve_on(kind)) for place, task in enumerate(tasks) if count >= task.min_nodes)
-        curves = {place: curve for place, curve in on_kind if curve is not None}
-        places = np.array(list(curves), dtype=np.int64)
-        fewest, most = (task_field(table, field)[places] for field in ("min_nodes", "max_nodes"))
-        part = min(nodes / len(tasks), count)
-        sizes = np.where(part >= fewest, np.minimum(part, most), fewest)
-        axis = CurveAxis.of(list(curves.values()), np.ceil(sizes).astype(np.int64))
-        if axis is None:
-            alone_only[:] = True
-            break
-        there = axis.at(sizes)
-        there = np.where(part >= fewest, there, there * part / fewest)
-        found[places] += count / nodes * there
-        alone_only[places] |= there <= 0.0
-    for place in np.flatnonzero(alone_only).tolist():
-        in_time(late)
-        found[place] = isolated_speed(tasks[place], by_kind, len(tasks))
+        found[place] = isolated_speed(task, by_kind, len(tasks))
     return found
 
 

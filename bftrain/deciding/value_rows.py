@@ -46,13 +46,10 @@ class _Watched:
     """Stands in for a task, and notes the fields that are read."""
 
     __slots__ = ("_note", "_task")
+    __class__ = CompetingTask  # type: ignore[assignment]  # for isinstance()
 
     def __init__(self, task: CompetingTask, note: Callable[[str], None]) -> None:
         self._task, self._note = task, note
-
-    @property
-    def __class__(self) -> type[CompetingTask]:  # type: ignore[override]  # for isinstance()
-        return CompetingTask
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any field or method
         self._note(name)

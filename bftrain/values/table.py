@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from bftrain.errors import BadValue
 from bftrain.values.coupling import Coupling
-from bftrain.values.curve_axis import CurveAxis
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.wire import NOTHING
 
@@ -162,17 +161,7 @@ class ValueTable:
 
     def all_speeds(self) -> NDArray[np.float64]:
         """Return the speeds of all tasks, one row each."""
-        found = np.zeros(self.values.shape)
-        for kind, block in self.columns.blocks():
-            on_kind = ((place, task.curve_on(kind)) for place, task in enumerate(self.problem.tasks))
-            curves = {place: curve for place, curve in on_kind if curve is not None}
-            width = block.stop - block.start
-            axis = CurveAxis.of(list(curves.values()), np.full(len(curves), width))
-            if axis is not None and width and curves:
-                found[list(curves), block] = axis.speeds(np.arange(len(curves))[:, None], np.arange(1, width + 1))
-            elif width and curves:
-                found[list(curves), block] = [curve.speeds(width)[1:] for curve in curves.values()]
-        return found
+        return np.array([self.speeds(place) for place in range(len(self.names))]).reshape(self.values.shape)
 
     def chosen(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> list[int] | None:
         """Return the column of every task, 0 for tasks not in ``sizes``; ``None`` if a size has no column."""
