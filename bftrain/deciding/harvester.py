@@ -64,7 +64,7 @@ class DecisionRequest(msgspec.Struct, frozen=True, kw_only=True):
 class DefaultParts(NamedTuple):
     """Parts that may decide from nodes, sizes and constants of tasks, so that a compiled core can replace them."""
 
-    objective: Objective  # of one task at a time
+    objective: Objective  # values of one task at a time
     solver: Solver
     horizon_s: float
     fits_costs: bool  # whether costs are fitted to the stay of nodes

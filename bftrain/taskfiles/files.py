@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from bftrain import toml_io
-from bftrain.errors import BadInput, UnknownName
+from bftrain.errors import BadConfig, BadInput, UnknownName
 from bftrain.files import CsvFile, by_suffix, check_replaceable, existing, head_of, whole_file, whole_text
 from bftrain.taskfiles.records import COLUMNS, COUNTS, NUMBERS, record_of, tasks_of
 
@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 
 KIND: Final = "task file"
 MADE_BY: Final = "made by bftrain"  # part of the top comment in generated files
+TABLE_REMEDY: Final = "write it as in a .toml task file; docs/reference/formats.md has examples"
 POINTS_REMEDY: Final = "write points as size:rate with spaces between, such as 1:100 2:190 4:370"
-BATCH_CELL: Final = "write key=number with spaces between, such as initial=128 noise_scale=2000 largest=4096"
-SPREAD_CELL: Final = "write 0.8, or such speeds by places with semicolons between: 2=0.9; 4=4:200 8:350; v100 2=0.7"
-RESOURCES_CELL: Final = "write cpus=1 3; speed=0.4 1, or by both cpus=1 3; memory_gb=16 64; speed=0.3 0.4 | 0.8 1"
 KINDS_REMEDY: Final = "write kind=points with semicolons between, such as v100=1:100 2:190; k80=1:30 2:55"
 _PARTS: Final = frozenset("=;")  # separators of kinds and points in a cell
+TABLES: Final = frozenset({"batch", "spread", "resources"})  # cells with values in TOML
 
 
 def load_tasks(path: Path | str) -> tuple[TaskSpec, ...]:
@@ -141,55 +140,14 @@ def _cell(key: str, cell: str, where: str) -> object:
         wanted = "a whole number" if key in COUNTS else "a number"
         problem = f"{key}: {cell!r} is not a {'list of points' if key == 'curve' else wanted.partition(' ')[2]}"
         raise BadInput(problem, where=where, fix=POINTS_REMEDY if key == "curve" else f"give {wanted}") from None
-    if key == "batch":
-        return _batch(cell, where)
-    if key == "spread":
-        return _spread(cell, where)
-    if key == "resources":
-        return _resources(cell, where)
-    return _curves(cell, where) if key == "curves" else cell
-
-
-def _batch(cell: str, where: str) -> Record:
-    parts = [part.partition("=") for part in cell.split()]
+    if key == "curves":
+        return _curves(cell, where)
+    if key not in TABLES:
+        return cell
     try:
-        return {
-            key: float(number) if key in {"noise_scale", "fixed_share"} else int(number) for key, _, number in parts
-        }
-    except ValueError:
-        raise BadInput(f"batch: {cell!r} cannot be read", where=where, fix=BATCH_CELL) from None
-
-
-def _spread(cell: str, where: str) -> object:
-    """Read ``0.8``, or ``per_place=8; 2=0.9; v100 4=4:200 8:350``: shares, or points, by the number of places."""
-    found: dict[str, Any] = {"speeds": []}
-    try:
-        if "=" not in cell:
-            return float(cell)
-        for part in filter(None, map(str.strip, cell.split(";"))):
-            name, _, what = (each.strip() for each in part.partition("="))
-            if name == "per_place":
-                found["per_place"] = int(what)
-                continue
-            kind, _, places = name.rpartition(" ")
-            speed = {"curve": _points(what)} if ":" in what else {"share": float(what)}
-            found["speeds"].append({"places": int(places), "kind": kind.strip(), **speed})
-    except ValueError:
-        raise BadInput(f"spread: {cell!r:.60} cannot be read", where=where, fix=SPREAD_CELL) from None
-    return found
-
-
-def _resources(cell: str, where: str) -> Record:
-    """Read ``cpus=1 3; memory_gb=16 64; speed=0.4 0.5 | 0.9 1``: a row for each number of CPU cores."""
-    try:
-        rows = {
-            name.strip(): [list(map(float, row.split())) for row in each.split("|")]
-            for name, each in (part.split("=") for part in cell.split(";"))
-        }
-    except ValueError:
-        raise BadInput(f"resources: {cell!r:.60} cannot be read", where=where, fix=RESOURCES_CELL) from None
-    both = rows.keys() >= {"cpus", "memory_gb"}
-    return {name: each if len(each) > 1 or (both and name == "speed") else each[0] for name, each in rows.items()}
+        return toml_io.parse(f"{key} = {cell}", where)[key]
+    except BadConfig:
+        raise BadInput(f"{key}: {cell!r:.60} cannot be read", where=where, fix=TABLE_REMEDY) from None
 
 
 def _points(cell: str) -> dict[str, list[Any]]:
@@ -219,41 +177,21 @@ def _save_csv(records: list[Record], text: IO[str]) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(used)
     for record in records:
-        writer.writerow([(_spread_cell if key == "spread" else _csv)(record.get(key, "")) for key in used])
+        writer.writerow([_written(key, record[key]) if key in record else "" for key in used])
 
 
-def _spread_cell(value: object) -> str:
-    """Write what :func:`_spread` reads."""
-    if not isinstance(value, dict):
-        return _csv(value)
-    parts = [f"per_place={value['per_place']}"] if "per_place" in value else []
-    for each in value.get("speeds", [value]):
-        name = f"{each.get('kind', '')} {each.get('places', 2)}".strip()
-        if _PARTS & set(name):
-            raise BadInput(f"the kind '{each['kind']}' cannot stand in a cell", where="spread", fix="save as .toml")
-        parts.append(f"{name}={_csv(each['curve']) if 'curve' in each else repr(each['share'])}")
-    return "; ".join(parts)
-
-
-def _csv(value: object) -> str:
-    if not isinstance(value, dict):
-        return value if isinstance(value, str) else _number(value)
-    if "speed" in value and not isinstance(value["speed"], dict):  # resources; a node kind may have the same name
-        rows = [row if isinstance(row, list) else [row] for row in value["speed"]]
-        speed = (" | " if {"cpus", "memory_gb"} <= value.keys() else " ").join(" ".join(map(repr, row)) for row in rows)
-        axes = [f"{name}={' '.join(map(repr, value[name]))}" for name in value if name != "speed"]
-        return "; ".join([*axes, f"speed={speed}"])
-    if isinstance(value.get("initial"), int):  # the batch; a node kind may have the same name
-        return " ".join(f"{key}={number!r}" for key, number in value.items())
-    if not all(isinstance(part, dict) for part in value.values()):
+def _written(key: str, value: Any) -> str:  # noqa: ANN401 - any value of a record
+    if key == "curves":
+        for kind in value:
+            if _PARTS & set(kind):
+                what = f"the kind '{kind}' does not fit a cell: '=' and ';' are separators"
+                raise BadInput(what, where="curves", fix="save the tasks as .toml, or rename the kind")
+        return "; ".join(f"{kind}={_written('curve', points)}" for kind, points in value.items())
+    if key == "curve":
         return " ".join(f"{size}:{rate!r}" for size, rate in zip(value["nodes"], value["rate"], strict=True))
-    for kind in value:
-        if _PARTS & set(kind):
-            fix = "save the tasks as .toml, or rename the kind"
-            raise BadInput(
-                f"the kind '{kind}' does not fit a cell: '=' and ';' are separators", where="curves", fix=fix
-            )
-    return "; ".join(f"{kind}={_csv(points)}" for kind, points in value.items())
+    if key in TABLES:
+        return toml_io.value(value)
+    return value if isinstance(value, str) else _number(value)
 
 
 _FORMATS: Final[dict[str, tuple[Reader, Writer]]] = {
