@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Final, NamedTuple
 
 RENAMED: Final = {
     "anonymise": "slice --anonymise",
     "api": "live api",
     "cancel": "task cancel",
-    "check": "import --dry-run",  # only for a log or records: bftrain check now takes a training script
     "completion": "doctor --completion",
     "drain": "live drain",
     "edit": "task edit",
@@ -39,12 +36,6 @@ REMOVED: Final = {
 }
 
 
-# What distinguishes the program that bftrain check takes now from the records that it took formerly
-_OPTIONS_OF_PROGRAMS: Final = frozenset({"--launcher", "--backend", "--preload", "--steps", "--patience"})
-_SUFFIXES_OF_PROGRAMS: Final = frozenset({".py", ".sh"})
-_HEADS_OF_PROGRAMS: Final = (b"#!", b"\x7fELF")
-
-
 class Renaming(NamedTuple):
     """The arguments with the present name, and a hint for people who typed the former one."""
 
@@ -57,26 +48,7 @@ def renaming_of(arguments: Sequence[str]) -> Renaming | None:
     for count in (2, 1):
         old = " ".join(arguments[:count])
         new = RENAMED.get(old)
-        if new is not None and (old != "check" or _is_data(arguments[1:])):
-            then = "check itself takes a training script" if old == "check" else "the old name will be removed"
-            hint = f"bftrain {old} is now bftrain {_IN_FULL.get(old, new)}; {then}"
+        if new is not None:
+            hint = f"bftrain {old} is now bftrain {_IN_FULL.get(old, new)}; the old name will be removed"
             return Renaming(hint, [*new.split(), *arguments[count:]])
     return None
-
-
-def _is_data(arguments: Sequence[str]) -> bool:
-    """Return whether the first file in the arguments is no program, so it must be a log or a scheduler's records."""
-    from bftrain.files import head_of
-
-    for word in arguments:
-        if word == "--" or word.partition("=")[0] in _OPTIONS_OF_PROGRAMS:
-            return False
-        if word == "-":
-            return True
-        path = Path(word)
-        with suppress(OSError):
-            if path.exists() and not path.is_dir():
-                if not path.is_file():  # a pipe, which must not be read here
-                    return True
-                return path.suffix not in _SUFFIXES_OF_PROGRAMS and not head_of(path).startswith(_HEADS_OF_PROGRAMS)
-    return False

@@ -12,7 +12,6 @@ import errno
 import gc
 import os
 import sys
-import threading
 import traceback
 import warnings
 from contextlib import contextmanager
@@ -90,30 +89,7 @@ def main() -> None:
 
 def run() -> NoReturn:
     """Run the command line of this process and exit with its code."""
-    code = exit_code_of_command()
-    if sys.argv[1:2] == [_WITHOUT_FOREIGN_CODE]:
-        _exit_at_once(code)
-    sys.exit(code)
-
-
-# It runs no third-party code, which could keep files open that are written when Python frees them
-_WITHOUT_FOREIGN_CODE: Final = "demo"
-
-
-def _exit_at_once(code: int) -> None:
-    """Exit as Python does, but do not free objects one by one, which takes 0.01 s after a replay.
-
-    Return if that would lose something.
-    """
-    if threading.active_count() > 1:  # Python waits for threads
-        return
-    atexit._run_exitfuncs()  # noqa: SLF001 - there is no public way
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except (OSError, ValueError):  # Python reports these itself
-        return
-    os._exit(code)
+    sys.exit(exit_code_of_command())
 
 
 def exit_code_of_command() -> int:

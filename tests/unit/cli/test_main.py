@@ -192,40 +192,17 @@ def test_a_removed_command_names_its_replacement(
 
 
 @pytest.mark.parametrize("old", RENAMED)
-def test_a_former_name_runs_the_present_command_with_a_hint(bftrain: CommandLine, tmp_path: Path, old: str) -> None:
-    records = tmp_path / "jobs.txt"
-    records.write_text("job|1\n", encoding="utf-8")
-    more = {"check": (records,), "completion": ("bash",)}.get(old, ())  # check now takes a script
-    given = (*more, "--help")
+def test_a_former_name_runs_the_present_command_with_a_hint(bftrain: CommandLine, old: str) -> None:
+    given = (*(("bash",) if old == "completion" else ()), "--help")
     ended, present = bftrain(*old.split(), *given), bftrain(*RENAMED[old].split(), *given)
     assert (ended.code, ended.out) == (0, present.out)
     new = "report DIR -o FILE.json" if old == "export" else RENAMED[old]
-    then = "check itself takes a training script" if old == "check" else "the old name will be removed"
-    assert ended.err == f"hint: bftrain {old} is now bftrain {new}; {then}\n"
+    assert ended.err == f"hint: bftrain {old} is now bftrain {new}; the old name will be removed\n"
     assert "hint" not in bftrain(*old.split(), *given, "-q").err
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "hint"), [("fit.py", "", False), ("run", "#!/bin/sh\n", False), ("jobs", "JobID|Start\n", True)]
-)
-def test_check_takes_a_script_and_records_as_before(
-    bftrain: CommandLine, tmp_path: Path, name: str, text: str, *, hint: bool
-) -> None:
-    (tmp_path / name).write_text(text, encoding="utf-8")
-    ended = bftrain("check", "--timezone", "UTC", tmp_path / name)
-    assert ended.err.startswith("hint: bftrain check is now bftrain import --dry-run") is hint
-    assert ("No such option '--timezone'" in ended.err or "No such option: --timezone" in ended.err) is not hint
-
-
-def test_check_takes_programs_and_pipes(bftrain: CommandLine, tmp_path: Path) -> None:
-    program, records, pipe = tmp_path / "prog", tmp_path / "jobs.txt", tmp_path / "pipe"
-    program.write_bytes(b"\x7fELF\x02")
-    records.write_text("JobID|Start\n")
-    os.mkfifo(pipe)
-    for words in ((program,), ("--launcher", "process", records), (tmp_path / "typo.py", "--", records)):
-        assert "import --dry-run" not in bftrain("check", "--timezone", "UTC", *words).err
-    assert "is now bftrain import --dry-run" in bftrain("check", pipe, "--help").err
-    assert "To check records: bftrain import --dry-run" in bftrain("check", tmp_path / "none.txt").err
+def test_a_missing_script_that_looks_like_records_names_the_command_for_these(bftrain: CommandLine) -> None:
+    assert "To check records: bftrain import --dry-run" in bftrain("check", "none.txt").err
 
 
 def test_settable_names_are_completed(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
