@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from operator import attrgetter
 from typing import Any, Final
 
@@ -82,11 +81,10 @@ class RowValues:
     def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the value per second of each size; it may be infinite or NaN."""
         sizes.setflags(write=False)
-        given: NDArray[np.float64] | None = None
-        with suppress(Exception):  # perhaps it takes nothing else than a task
-            given = self.objective.values(_Watched(task, self._note), sizes)  # type: ignore[arg-type]  # see its class
         try:
-            if given is None:
+            try:
+                given = self.objective.values(_Watched(task, self._note), sizes)  # type: ignore[arg-type]  # see its class
+            except TypeError:  # perhaps it takes nothing else than a task
                 self._note("all fields")
                 given = self.objective.values(task, sizes)
             given = np.asarray(given)
