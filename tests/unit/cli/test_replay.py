@@ -236,7 +236,7 @@ def test_the_sensitivity_table_is_made_once_and_left_out_when_asked(
     ("action", "code", "words"),
     [
         ("raise ValueError('elsewhere')", 0, "advice is left out, as a replay failed: "),
-        ("os.kill({}, 2)", 130, "is complete, only sensitivity table and advice are missing"),
+        ("MADE.clear(), os.kill({}, 2)", 130, "is complete, only sensitivity table and advice are missing"),
     ],
     ids=["failure", "Ctrl-C"],
 )
@@ -245,11 +245,11 @@ def test_a_table_that_fails_or_is_interrupted_costs_the_table_alone(
 ) -> None:
     here = os.getpid()
     Path("mine.py").write_text(
-        "import os\n\n\ndef mine(task, sizes):\n"
+        "import os\n\nMADE = []  # the folder, by this process\n\n\ndef mine(task, sizes):\n"
         f"    if os.getpid() != {here}:  # a replay for the table\n        once()\n"
         "    return task.curve.speeds(int(max(sizes)))[sizes]\n\n\n"
-        f"def once():\n    try:\n        os.mkdir({str(tmp_path / 'done')!r})\n    except FileExistsError:\n"
-        f"        return\n    {action.format(here)}\n"
+        f"def once():\n    try:\n        os.mkdir({str(tmp_path / 'done')!r})\n        MADE.append(1)\n"
+        f"    except FileExistsError:\n        pass\n    if MADE:\n        {action.format(here)}\n"
     )
     ended = bftrain(*REPLAY, "-o", "out", "--objective", "mine.py:mine")
     assert (ended.code, words in ended.err, "efficiency U" in ended.out) == (code, True, True), ended.err
