@@ -226,7 +226,7 @@ class DocumentedCommand(click.Command):
             raise click.BadParameter(what, ctx, param_hint=_SET)
         if not equals:
             raise click.BadParameter(f"'{text}' has no value: {_SET} {key}=VALUE", ctx, param_hint=_SET)
-        if option.is_flag:
+        if isinstance(option, click.Option) and option.is_flag:
             if value.strip() != "yes":
                 raise click.BadParameter(f"'{text}': write {key}=yes, or omit it", ctx, param_hint=_SET)
             return option.opts[0]
