@@ -7,10 +7,10 @@ even for short events. Memory is bounded for runs of any length.
 from __future__ import annotations
 
 import math
-from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from heapq import nlargest
 from operator import itemgetter
 from pathlib import Path
@@ -22,6 +22,7 @@ from bftrain.errors import BftrainError
 from bftrain.live.model.schemas import Happening, Span
 from bftrain.node_units import unit_of, word_of
 from bftrain.nodesets import fold
+from bftrain.text_formats import counted
 from bftrain.values import wire
 from bftrain.values.events import (
     Event,
@@ -41,6 +42,7 @@ SPANS: Final = tuple(
     Span(span_s=span_s, width_s=width_s)
     for span_s, width_s in ((600, 1.0), (3600, 5.0), (86400, 120.0), (864000, 1200.0))
 )
+_WIDTHS: Final = tuple(span.width_s for span in SPANS)
 _MOST_TASKS: Final = 64  # tasks in a cell with figures of their own
 _KNOWN: Final = 4096  # names that are remembered before old ones are forgotten
 
@@ -48,9 +50,9 @@ _KNOWN: Final = 4096  # names that are remembered before old ones are forgotten
 class HistorySample(NamedTuple):
     """The state at one time: allocated nodes, samples/s of all tasks, and node counts by task number."""
 
-    pool: int
+    pool: float
     speed: float
-    sizes: Mapping[int, int]
+    sizes: Mapping[int, float]
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -60,19 +62,19 @@ class Named(msgspec.Struct, frozen=True):
     uid: int
 
 
-class HistoryAverages(NamedTuple):
+class HistoryAverages(msgspec.Struct, frozen=True, array_like=True):
     """One cell: its interval, the observed seconds, and averages over these; sizes in two columns."""
 
     at: int
     known_s: float
     pool: float
     speed: float
-    numbers: array[int]
-    sizes: array[float]
+    numbers: tuple[int, ...]
+    sizes: tuple[float, ...]
 
 
 class HistoryLevel:
-    """Cells of equal width."""
+    """Cells of equal width, and the sums of the unfinished cell."""
 
     def __init__(self, span: Span) -> None:
         self.span = span
@@ -83,21 +85,12 @@ class HistoryLevel:
         """Add a state that lasted from ``begin_s`` to ``end_s``."""
         width = self.span.width_s
         begin_s = max(begin_s, end_s - self.span.span_s - width)  # older data is dropped
-        last = math.floor(end_s / width)
-        index = math.floor(begin_s / width)
-        if index != self._index:
-            self._close()
-            self._begin_cell(index)
-        if index < last:
-            self._weigh(state, (index + 1) * width - begin_s)
-            self._close()
-            if index + 1 < last:
-                numbers, sizes = _columns(state.sizes)  # equal for all cells filled with it
-                whole = (width, float(state.pool), state.speed, numbers, sizes)
-                self._closed.extend(HistoryAverages(between, *whole) for between in range(index + 1, last))
-            self._begin_cell(last)
-            begin_s = last * width
-        self._weigh(state, end_s - begin_s)
+        for index in range(math.floor(begin_s / width), math.floor(end_s / width) + 1):
+            if index != self._index:
+                if self._known_s > 0:
+                    self._closed.append(self._averages())
+                self._begin_cell(index)
+            self._weigh(state, min(end_s, (index + 1) * width) - max(begin_s, index * width))
 
     def cells(self, since_s: float = -math.inf) -> Iterator[HistoryAverages]:
         """Yield the cells that end after ``since_s``, including the unfinished one."""
@@ -109,18 +102,18 @@ class HistoryLevel:
         if self._known_s > 0:
             yield self._averages()
 
-    def put(self, cell: HistoryAverages) -> None:
-        """Add a cell of an earlier run."""
-        if not self._closed or self._closed[-1].at < cell.at:
-            self._closed.append(cell)
+    def load(self, cells: Iterable[HistoryAverages]) -> None:
+        """Continue from the cells of an earlier run."""
+        self._closed.extend(cell for cell in cells if len(cell.numbers) == len(cell.sizes))
 
     def _begin_cell(self, index: int) -> None:
         self._index, self._known_s, self._pool, self._speed = index, 0.0, 0.0, 0.0
         self._sizes: dict[int, float] = {}
         if self._closed and self._closed[-1].at == index:  # opened by an earlier run
             cell = self._closed.pop()
-            self._known_s, self._pool, self._speed = cell.known_s, cell.pool * cell.known_s, cell.speed * cell.known_s
-            self._sizes = {number: size * cell.known_s for number, size in zip(cell.numbers, cell.sizes, strict=True)}
+            self._weigh(
+                HistorySample(cell.pool, cell.speed, dict(zip(cell.numbers, cell.sizes, strict=True))), cell.known_s
+            )
 
     def _weigh(self, state: HistorySample, seconds: float) -> None:
         if seconds <= 0:
@@ -133,20 +126,18 @@ class HistoryLevel:
 
     def _averages(self) -> HistoryAverages:
         known_s = self._known_s
-        numbers, sizes = _columns({number: total / known_s for number, total in self._sizes.items()})
-        return HistoryAverages(self._index, known_s, self._pool / known_s, self._speed / known_s, numbers, sizes)
-
-    def _close(self) -> None:
-        if self._known_s > 0:
-            self._closed.append(self._averages())
+        sizes = _largest({number: total / known_s for number, total in self._sizes.items()})
+        return HistoryAverages(
+            self._index, known_s, self._pool / known_s, self._speed / known_s, tuple(sizes), tuple(sizes.values())
+        )
 
 
-def _columns(sizes: Mapping[int, float]) -> tuple[array[int], array[float]]:
-    """Return numbers and sizes; only the largest of very many tasks, and the sum of the remainder as number 0."""
-    if len(sizes) > _MOST_TASKS:
-        largest = dict(nlargest(_MOST_TASKS, sizes.items(), key=itemgetter(1)))
-        sizes = {0: sum(sizes.values()) - sum(largest.values()), **largest}
-    return array("Q", sizes), array("f", sizes.values())
+def _largest(sizes: dict[int, float]) -> dict[int, float]:
+    """Return the sizes; only the largest of very many tasks, and the sum of the remainder as number 0."""
+    if len(sizes) <= _MOST_TASKS:
+        return sizes
+    largest = dict(nlargest(_MOST_TASKS, sizes.items(), key=itemgetter(1)))
+    return {0: sum(sizes.values()) - sum(largest.values()), **largest}
 
 
 class LiveHistory:
@@ -187,15 +178,11 @@ class LiveHistory:
 
     def saving(self, path: Path) -> Callable[[], None]:
         """Return a function that saves the present history for the next run; it may be called in another thread."""
-        levels, names = [list(level.cells()) for level in self.levels], dict(self.names)  # cells never change
+        levels = tuple(tuple(level.cells()) for level in self.levels)
+        saved = _Saved(widths=_WIDTHS, levels=levels, names=dict(self.names))
 
         def save() -> None:
-            columns = [
-                [(cell.at, cell.known_s, cell.pool, cell.speed, list(cell.numbers), list(cell.sizes)) for cell in cells]
-                for cells in levels
-            ]
-            text = wire.encode(_Saved(widths=tuple(span.width_s for span in SPANS), levels=columns, names=names))
-            new = path.with_suffix(".new")
+            text, new = wire.encode(saved), path.with_suffix(".new")
             with suppress(OSError):  # an error is harmless: the history is for display only
                 new.touch(mode=0o600)
                 new.write_bytes(text)
@@ -212,18 +199,15 @@ class LiveHistory:
             saved = wire.decode(path.read_bytes(), _Saved)
         except (OSError, BftrainError):
             return
-        if saved.widths != tuple(span.width_s for span in SPANS):
-            return
-        for level, cells in zip(self.levels, saved.levels, strict=False):
-            for index, known_s, pool, speed, numbers, sizes in cells:
-                if len(numbers) == len(sizes):
-                    level.put(HistoryAverages(index, known_s, pool, speed, array("Q", numbers), array("f", sizes)))
-        self.names = dict(saved.names)
+        if saved.widths == _WIDTHS:
+            for level, cells in zip(self.levels, saved.levels, strict=False):
+                level.load(cells)
+            self.names = dict(saved.names)
 
 
 class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     widths: tuple[float, ...]
-    levels: list[list[tuple[int, float, float, float, list[int], list[float]]]]
+    levels: tuple[tuple[HistoryAverages, ...], ...]
     names: dict[int, Named]
 
 
@@ -257,7 +241,6 @@ class EventFeed:
     def __init__(self) -> None:
         self._entries: deque[_Entry] = deque(maxlen=KEPT)
         self.last = 0  # the number of the last entry
-        self._folded: dict[int, str] = {}  # number of an entry -> text of its nodes
 
     def on_event(self, event: Event, pool: int, number_of: Callable[[str], int], *, given_back: bool = False) -> None:
         """Add an event that leaves ``pool`` nodes; set ``given_back`` if we released the departed nodes."""
@@ -287,20 +270,22 @@ class EventFeed:
     def _add(self, time_s: float, kind: str, **more: Any) -> None:  # noqa: ANN401 - the other fields of an entry
         self.last += 1
         self._entries.append(_Entry(self.last, time_s, kind, **more))
-        self._folded.pop(self.last - KEPT, None)
 
     def _words(self, entry: _Entry, name_of: Callable[[int], str | None]) -> str:
         if entry.nodes:
             became = "became idle" if entry.kind == "joined" else entry.what
             unit = word_of(unit_of(entry.nodes))
-            pool = f"{entry.pool} {unit}" if entry.pool == 1 else f"{entry.pool} {unit}s"
-            if entry.number not in self._folded:  # a node set; of many sets only how many nodes
-                text = fold(entry.nodes)
-                self._folded[entry.number] = text if len(text) <= _LONGEST else f"{len(entry.nodes)} {unit}s"
-            return f"{self._folded[entry.number]} {became}: {pool} ours"
+            return f"{_folded(entry.nodes)} {became}: {counted(entry.pool, unit)} ours"
         if entry.changes:
             known = [(name, one) for one in entry.changes if (name := name_of(one.number)) is not None]
             more = f" and {len(known) - _SIZES} other tasks" if len(known) > _SIZES else ""
             return ", ".join(f"{name} {one.before} → {one.after}" for name, one in known[:_SIZES]) + more
         name = name_of(entry.task)
         return "" if name is None else f"{name} {entry.what}"
+
+
+@lru_cache(maxsize=KEPT)
+def _folded(nodes: tuple[str, ...]) -> str:
+    """Return a node set as text; of many sets only the number of nodes."""
+    text = fold(nodes)
+    return text if len(text) <= _LONGEST else counted(len(nodes), word_of(unit_of(nodes)))
