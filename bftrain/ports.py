@@ -256,8 +256,8 @@ class Launcher(Protocol):
         """Receive the job of a task, before its first action.
 
         A job has ``argv``, ``folder``, ``cwd``, ``env``, ``stop_grace_s``, ``workers_per_node`` and ``identity``, which
-        no other task ever has and which stays if the task is renamed. ``finish_code``, ``finish_file``,
-        ``work_samples``, ``stall_limit_s``, ``setup``, ``prefix`` and ``python`` are optional.
+        no other task ever has. ``finish_code``, ``finish_file``, ``work_samples``, ``stall_limit_s``, ``setup``,
+        ``prefix`` and ``python`` are optional.
         """
 
     def apply(self, actions: Sequence[Mapping[str, Any]]) -> None:

@@ -7,7 +7,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -134,26 +134,6 @@ class Client:
     def page(self) -> schemas.PageView:
         """Return the address of the status page."""
         return self._ask("GET", "/v1/page", schemas.PageView)
-
-    def updates(self, span_s: float = 600.0, most: int = 0) -> Iterator[schemas.Update]:
-        """Yield the state with ``span_s`` seconds of history, then changes; stop after ``most`` updates (0: never)."""
-        connection = self._connected()
-        try:
-            connection.request("GET", f"/v1/watch?span={span_s:g}&updates={most}", headers=self._headers)
-            response = connection.getresponse()
-            if response.status >= http.client.BAD_REQUEST:
-                raise _as_error(response.status, response.read(), self._address)
-            if connection.sock is not None:
-                connection.sock.settimeout(timeouts.TIMEOUTS.quiet_s)
-            for line in response:
-                if line.startswith(b"data: "):
-                    yield wire.decode(
-                        line.removeprefix(b"data: "), schemas.Update, where=self._address, fix=_SAME_VERSION
-                    )
-        except (http.client.HTTPException, OSError) as error:
-            raise self._unreachable(error) from error
-        finally:
-            connection.close()
 
     def close(self) -> None:
         """Close the connection."""

@@ -67,7 +67,6 @@ class Timeouts:
     hook_look_s: float = 0.02  # the time of the spool folder is read
     hook_sure_s: float = 1.0  # the spool is read though its time has not changed
     hook_file_s: float = 3.0  # the daemon waits for a hook to finish its file
-    hook_silence_s: float = 5.0  # the daemon waits for a hook to report a change that a look has found
 
     # The local scheduler
     agent_restart_s: float = 2.0  # an agent that exited unexpectedly is restarted

@@ -81,7 +81,6 @@ CALLS: Final[dict[str, Call]] = {
     "live drain": Call("--live {}/none a", code=4, nothing=True),
     "live api": Call(""),
     "live hooks install": Call("slurm --spool {}/spool --to {}/hook"),
-    "live hooks show": Call("slurm --spool {}/spool"),
     "live hooks check": Call("--live {}/none", code=4, nothing=True),
     "journal show": Call("{}/journal.db", lines=True),
     "journal plan": Call("{}/journal.db"),

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from bftrain import registry, speed_estimates
 from bftrain.deciding.harvester import Harvester
-from bftrain.errors import BadInput, BadValue, BftrainError, NotAvailable, UnknownName
+from bftrain.errors import BadInput, BadValue, NotAvailable, UnknownName
 from bftrain.journal import Journal
 from bftrain.live import timeouts
 from bftrain.live.api.owned_tasks import TaskViews, log_files, read_log
@@ -157,25 +157,10 @@ class LiveService:
     async def edit(self, caller: Caller, task: str, given: schemas.TaskEdit) -> schemas.TaskView:
         """Change a task that has no nodes."""
         await self._until_ready()
-        async with self._adding:
-            record, event = self._changed(caller, self._unfinished(caller, task), given)
-            if event.renamed:
-                await self._register(record)
-                try:
-                    record, event = self._changed(caller, self._unfinished(caller, task), given)  # may have nodes now
-                except BftrainError:
-                    self._launchers.drop(record.name)
-                    raise
-                self._store.rename(event.task, record)
-                self._tasks.rename(event.task, record)
-            else:
-                self._store.change(record)
-            self._tasks.tracks[record.name].record = record
-            try:
-                self._apply(event)
-            finally:
-                if event.renamed:
-                    self._launchers.drop(event.task)
+        record, event = self._changed(caller, self._unfinished(caller, task), given)
+        self._store.change(record)
+        self._tasks.tracks[record.name].record = record
+        self._apply(event)
         return self._views.view(record)
 
     async def _register(self, record: LiveTaskRecord) -> None:
@@ -189,9 +174,8 @@ class LiveService:
         self, caller: Caller, record: LiveTaskRecord, given: schemas.TaskEdit
     ) -> tuple[LiveTaskRecord, TaskEdited]:
         """Return a changed task, and the event for the decisions; raise if it cannot be changed now."""
-        track, harvester, name = self._tasks.tracks[record.name], self._harvester, self._name(record, given)
-        vacates = name != record.name and self._launchers.lingers(record.name)
-        if track.held or vacates or record.name not in harvester.unfinished:
+        track, harvester = self._tasks.tracks[record.name], self._harvester
+        if track.held or record.name not in harvester.unfinished:
             fix = f"bftrain task pause {record.name}, then change it, and resume it"
             what = f"task '{record.name}' has nodes, and only waiting tasks can be changed"
             raise schemas.NotNow(what, fix=fix)
@@ -203,30 +187,12 @@ class LiveService:
             if record.guessed and not track.speeds and given.max_nodes is not None:
                 others = [harvester.spec(task).curve for task in harvester.unfinished if task != record.name]
                 changes["curve"] = speed_estimates.first_curve(given.max_nodes, others)
-            spec, decided = replace(record.spec, name=name, **changes), replace(known, **changes)
+            spec, decided = replace(record.spec, **changes), replace(known, **changes)
         except BadValue as error:
             raise BadInput(error.what, where=(error.where or "").rpartition(".")[2], fix=error.fix) from error
         if unfit := self._nodes.kinds.unfit(spec.min_nodes, spec.curves):
             raise BadInput(unfit, where="min_nodes", fix="give fewer nodes")
-        renamed = name if name != record.name else ""
-        event = TaskEdited(time_s=self._tasks.now, spec=decided, renamed=renamed)
-        return replace(record, name=name, spec=spec), event
-
-    def _name(self, record: LiveTaskRecord, given: schemas.TaskEdit) -> str:
-        """Return the name of a task after a change; an ending with its user stays."""
-        stem, at, user = record.name.partition("@")
-        name = f"{stem if given.name is None else given.name}{at}{user}"
-        if name != record.name:
-            self._check_free(name)
-            if why := self._tasks.held_up.get(record.name):
-                what = f"task '{record.name}' cannot continue for now: {why}"
-                raise schemas.NotNow(what, where="name", fix="name it later")
-        return name
-
-    def _check_free(self, name: str) -> None:
-        if self._store.get(name) is not None:
-            what = f"an unfinished task is called '{name}' already"
-            raise schemas.NotNow(what, where="name", fix="choose another name")
+        return replace(record, spec=spec), TaskEdited(time_s=self._tasks.now, spec=decided)
 
     def tasks(
         self,
@@ -421,7 +387,9 @@ class LiveService:
         number, ending = self._store.next_number, caller.name_ending if site.api.names_by_user else ""
         stem = re.sub(r"[^A-Za-z0-9._-]", "-", Path(given.run.argv[0]).stem).lstrip("._-")[:60]  # the script's name
         name = f"{given.name}{ending}" if given.name else self._store.free_name(stem or "task", ending)
-        self._check_free(name)
+        if self._store.get(name) is not None:
+            what = f"an unfinished task is called '{name}' already"
+            raise schemas.NotNow(what, where="name", fix="choose another name")
         kinds = self._nodes.kinds
         others = [self._harvester.spec(task).curve for task in self._harvester.unfinished]
         curve = given.curve or next(iter(given.curves.values()), None)

@@ -179,44 +179,15 @@ def api(out: Output, *, openapi: bool, grafana: bool, alerts: bool) -> None:
 
 @command.command(
     cls=DocumentedCommand,
-    example="bftrain live page --open",
+    example="bftrain live page",
     epilog="The address grants your rights, so use it only in your browser. "
     "On another machine: ssh -L 8765:127.0.0.1:8765 THIS_MACHINE, and open the address there.",
 )
-@click.option("--open", "opens", is_flag=True, help="Open it in a browser, without the token on a command line.")
 @talks
-def page(client: Client, out: Output, *, opens: bool) -> None:
+def page(client: Client, out: Output) -> None:
     """Print the address of the status page of a live run, with its token."""
-    found = client.page()
-    address = page_address(found)
-    if opens:
-        _open(address)
-        out.say(f"opened {found.address}")
-    else:
-        out.result({"address": address}, lambda: address)
-
-
-def _open(address: str) -> None:
-    """Open an address in a browser through a private file, because arguments of programs are visible to all users."""
-    import html
-    import os
-    import tempfile
-    import webbrowser
-
-    file, name = tempfile.mkstemp(prefix="bftrain-page-", suffix=".html")  # readable only for this user
-    with os.fdopen(file, "w", encoding="utf-8") as page:
-        page.write(
-            f'<!doctype html><meta http-equiv="refresh" content="0;url={html.escape(address)}"><p>Opening.</p>\n'
-        )
-    if not webbrowser.open(Path(name).as_uri()):
-        Path(name).unlink()
-        raise NotAvailable("no browser was found", where="--open", fix="bftrain live page prints the address")
-
-
-_KIND = click.argument("kind", metavar="slurm|pbs", type=click.Choice(["slurm", "pbs"]))
-_SPOOL = click.option(
-    "--spool", required=True, type=click.Path(path_type=Path), help="Folder into which the hook writes."
-)
+    address = page_address(client.page())
+    out.result({"address": address}, lambda: address)
 
 
 @command.group(cls=CommandGroup)
@@ -225,8 +196,8 @@ def hooks() -> None:
 
 
 @hooks.command(cls=DocumentedCommand, example="bftrain live hooks install slurm --spool /run/bftrain --to /etc/hook.sh")
-@_KIND
-@_SPOOL
+@click.argument("kind", metavar="slurm|pbs", type=click.Choice(["slurm", "pbs"]))
+@click.option("--spool", required=True, type=click.Path(path_type=Path), help="Folder into which the hook writes.")
 @click.option(
     "--to", "hook", required=True, type=click.Path(path_type=Path), help="Path of the hook for the scheduler."
 )
@@ -252,21 +223,6 @@ def install(kind: Literal["slurm", "pbs"], spool: Path, hook: Path, owner: str, 
         "Then, while jobs run: bftrain live hooks check",
     ]
     out.result(done, lambda: Text("\n".join(lines)))
-
-
-@hooks.command(cls=DocumentedCommand, example="bftrain live hooks show slurm --spool /run/bftrain")
-@_KIND
-@_SPOOL
-@prints_results
-def show(kind: Literal["slurm", "pbs"], spool: Path, out: Output) -> None:
-    """Print the hook."""
-    from bftrain.live.schedulers.hook_files import hook_text
-
-    text = hook_text(kind, spool)
-    if out.json:
-        out.result({"hook": text}, str)
-    else:
-        click.echo(text, nl=False)
 
 
 @hooks.command(

@@ -439,7 +439,6 @@ class _MomentOrNone(MomentOption):
 @click.option("--weight", type=float, help="Weight under some objectives.")
 @click.option("--deadline", type=_MomentOrNone(), help="Deadline; none: remove it.")
 @click.option("--campaign", help="Campaign.")
-@click.option("--name", help="New name.")
 @talks
 def edit(  # noqa: PLR0913 - one parameter an option
     task: str,
@@ -450,7 +449,6 @@ def edit(  # noqa: PLR0913 - one parameter an option
     weight: float | None,
     deadline: datetime | None,
     campaign: str | None,
-    name: str | None,
     client: Client,
     out: Output,
 ) -> None:
@@ -467,19 +465,11 @@ def edit(  # noqa: PLR0913 - one parameter an option
         else:
             sizes = sizes_of({"nodes": nodes}, "--nodes")
             min_nodes, max_nodes = sizes["min_nodes"], sizes["max_nodes"]
-    given = (min_nodes, max_nodes, weight, deadline, campaign, name)
-    if all(one is None for one in given):
-        raise UsageError(
-            "nothing is to be changed", where="edit", fix="such as --weight 0.5; see bftrain task edit --help"
-        )
-    changes = {
-        "min_nodes": min_nodes,
-        "max_nodes": max_nodes,
-        "weight": weight,
-        "deadline_s": None if deadline is None else deadline.timestamp(),
-        "campaign": campaign,
-        "name": name,
-    }
+    changes: dict[str, Any] = {"min_nodes": min_nodes, "max_nodes": max_nodes, "weight": weight, "campaign": campaign}
+    changes["deadline_s"] = None if deadline is None else deadline.timestamp()
+    if all(value is None for value in changes.values()):
+        fix = "such as --weight 0.5; see bftrain task edit --help"
+        raise UsageError("nothing is to be changed", where="edit", fix=fix)
     changed = client.edit(task, wire.convert(changes, TaskEdit))
     out.result(changed, lambda: _in_words(changed))
 

@@ -13,7 +13,7 @@ _COMMANDS: Final = {
     "pause": CommandEntry(f"{_TASKS}:pause", "Pause tasks: they release their nodes and wait until resumed."),
     "resume": CommandEntry(f"{_TASKS}:resume", "Resume paused tasks."),
     "cancel": CommandEntry(f"{_TASKS}:cancel", "Cancel tasks; their saved state stays."),
-    "edit": CommandEntry("bftrain.live.commands.submit:edit", "Change waiting tasks: nodes, weight, deadline, name."),
+    "edit": CommandEntry("bftrain.live.commands.submit:edit", "Change waiting tasks: nodes, weight, deadline."),
     "usage": CommandEntry(f"{_TASKS}:usage", "List used node-hours by user, project, campaign, month or task."),
 }
 

@@ -124,10 +124,6 @@ class LauncherPool:
         """The nodes that tasks are still vacating."""
         return frozenset(self._lingering)
 
-    def lingers(self, task: str) -> bool:
-        """Return whether a task is still vacating nodes."""
-        return any(holder == task for holder, _ in self._lingering.values())
-
     def close(self) -> None:
         """Stop all processes. May take a while: must not be called in the event loop."""
         for launcher in tuple(self._launchers.values()):

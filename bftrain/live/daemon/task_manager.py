@@ -96,14 +96,6 @@ class TaskManager:
         track = self.tracks[record.name] = TaskProgressTrack(record, record.progress)
         return track
 
-    def rename(self, before: str, record: LiveTaskRecord) -> None:
-        """Continue a task under another name."""
-        self.tracks = {record.name if name == before else name: track for name, track in self.tracks.items()}
-        if (numbers := self.after.pop(before, None)) is not None:
-            self.after[record.name] = numbers
-        if before in self._counted:
-            self._counted.add(record.name)
-
     @property
     def blocked(self) -> frozenset[str]:
         """Unfinished tasks that cannot run now, or wait for dependencies."""

@@ -139,12 +139,6 @@ class TaskStore:
         values = (*_texts(record), record.number)
         self._pending.append(("UPDATE task SET state = ?, body = ?, progress = ? WHERE number = ?", values))
 
-    def rename(self, before: str, record: LiveTaskRecord) -> None:
-        """Store a task under another name; it keeps its place."""
-        self._tasks = {record.name if name == before else name: kept for name, kept in self._tasks.items()}
-        self._pending.append(("UPDATE task SET name = ? WHERE number = ?", (record.name, record.number)))
-        self.change(record)
-
     def progressed(self, name: str, progress: Progress) -> None:
         """Store the progress of a task; it is written with the next statement, or by :meth:`write`."""
         record = self._tasks.get(name)

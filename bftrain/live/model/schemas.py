@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from bftrain.errors import BadInput, BftrainError
-from bftrain.live.model.task_record import NAME, NAME_OR_NONE, LiveTaskRecord, LiveTaskState
+from bftrain.live.model.task_record import NAME_OR_NONE, LiveTaskRecord, LiveTaskState
 from bftrain.live.schedulers.base import HooksView, PoolView
 from bftrain.values import checks
 from bftrain.values.batch_scaling import BatchScaling
@@ -77,20 +77,18 @@ class TaskEdit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_nodes: Annotated[Count | None, said("Maximum number of nodes.")] = None
     weight: Annotated[NotNegative | None, said("Weight under some objectives.")] = None
     deadline_s: Annotated[NotNegative | None, said("Deadline; seconds since 1970; 0: none.")] = None
-    name: Annotated[Annotated[str, Meta(pattern=NAME)] | None, said("New name.")] = None
     campaign: Annotated[str | None, said("Campaign.")] = None
 
     def __post_init__(self) -> None:
         """Check that there is a change."""
         checks.finite(self)
-        if not self.changes and self.name is None:
+        if not self.changes:
             checks.reject(self, "max_nodes", "nothing is to be changed", "give one of the fields")
 
     @property
     def changes(self) -> dict[str, Any]:
-        """The changed fields of a TaskSpec, except its name."""
-        fields = (name for name in self.__struct_fields__ if name != "name")
-        given = {name: value for name in fields if (value := getattr(self, name)) is not None}
+        """The changed fields of a TaskSpec."""
+        given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
         return given | ({"deadline_s": self.deadline_s or None} if self.deadline_s is not None else {})
 
 

@@ -15,7 +15,6 @@ from bftrain.values.task import TaskSpec
 
 _NAME: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 _LETTERS: Final = "up to 100 letters, digits, '.', '_' and '-', beginning with a letter or digit"
-NAME: Final = wire.pattern_of(_LETTERS, f"^{_NAME}{END}")
 NAME_OR_NONE: Final = wire.pattern_of(_LETTERS, f"^({_NAME})?{END}")
 
 

@@ -226,60 +226,29 @@ class HookListener:
 
 
 class HookTally:
-    """Counts hook reports, and detects unreported job starts and exits.
-
-    Hooks report each of ``expected`` of every job. If a poll of the scheduler finds a change that no hook reports
-    within a while, hooks are missing on some or all nodes.
-    """
+    """Counts hook reports. Hooks report each of ``expected`` of every job."""
 
     def __init__(self, spool: str, *expected: What) -> None:
-        self.spool = spool
+        self._spool = spool
         self._expected = expected
-        self._awaited = expected[0]
-        self._silent: dict[str, float] = {}  # node -> time of an unreported change
-        self._in_a_row, self._remarked = 0, False
         self.counts: Counter[What] = Counter()
-        self.last_s: float | None = None  # seconds since 1970
+        self._last_s: float | None = None  # seconds since 1970
 
     @property
     def report(self) -> HooksView | None:
         """Reports so far, and unreported events; ``None`` if there is no spool."""
-        if not self.spool:
+        if not self._spool:
             return None
         counts = {str(what): count for what, count in self.counts.items()}
         silent = tuple(what for what in self._expected if not self.counts[what])
-        return HooksView(spool=self.spool, messages=counts, silent=silent, last_s=self.last_s)
+        return HooksView(spool=self._spool, messages=counts, silent=silent, last_s=self._last_s)
 
     def on_messages(self, heard: Sequence[HookNews]) -> None:
         """Count reports."""
         for one in heard:
             if one.what != "lost":
                 self.counts[one.what] += 1
-                self.last_s = time.time()
-            if one.what == self._awaited:
-                self._in_a_row, self._remarked = 0, False
-                self._silent = {node: at for node, at in self._silent.items() if node not in one.nodes}
-
-    def on_found(self, nodes: Collection[str], now_s: float) -> None:
-        """Record nodes whose state changed between two polls; ``now_s`` is on a monotonic clock."""
-        if self.spool:
-            self._silent |= dict.fromkeys(nodes, now_s)
-
-    def unreported(self, now_s: float) -> str:
-        """Return a remark if no hook has reported for a long time."""
-        late = sorted(node for node, at_s in self._silent.items() if now_s - at_s > timeouts.TIMEOUTS.hook_silence_s)
-        for node in late:
-            del self._silent[node]
-        self._in_a_row += len(late)
-        seldom = self.counts[self._awaited] and self._in_a_row < 3  # noqa: PLR2004 - in a row, where hooks ran
-        if not late or self._remarked or seldom:
-            return ""
-        self._remarked = True
-        about = "left without a job's start" if self._awaited == "start" else "was lost without a job's end"
-        return (
-            f"node {late[0]} {about} being reported by a hook, so hooks do not run (or the node was drained): see"
-            " bftrain live hooks check; Slurm runs hooks only after slurmctld was restarted"
-        )
+                self._last_s = time.time()
 
 
 @contextmanager

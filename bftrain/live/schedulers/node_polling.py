@@ -96,8 +96,6 @@ class NodeWatch(Scheduler):
                 self._starting.clear()
                 try:
                     self._found(await self._ask(self._run))
-                    if text := self.hooks.unreported(time.monotonic()):
-                        post(Remark(text=text))
                     failures = 0
                     if self._away:
                         post(Remark(text=f"{self.name} answers again"))
@@ -146,7 +144,6 @@ class NodeWatch(Scheduler):
         idle -= self._starting  # a job started there during the query, so the answer may be stale
         before, self._allowed = self._allowed, idle
         if gone := before - idle:
-            self.hooks.on_found(gone, time.monotonic())
             self._post(Taken(nodes=tuple(sorted(gone))))
         if came := idle - before:
             self._post(Allowed(nodes=tuple(sorted(came))))

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
-
 from bftrain.errors import NotAvailable
 from bftrain.live.schedulers.backend import (
     Command,
@@ -280,12 +278,6 @@ def read(said: str) -> dict[str, Attributes]:
     return dict(_lines(said))
 
 
-def read_json(said: str) -> dict[str, Attributes]:
-    """Parse nodes that ``pbsnodes -F json`` printed; raise ``ValueError`` if that cannot be parsed."""
-    found = msgspec.json.decode(said, type=dict[str, Any])
-    return msgspec.convert(found.get("nodes", {}), dict[str, Attributes])
-
-
 def _lines(said: str) -> Iterator[tuple[str, Attributes]]:
     name, attributes, last = "", dict[str, Any](), ""
     for line in said.splitlines():
@@ -355,19 +347,15 @@ def limit(text: object, user: str) -> float:
 
 
 class PbsNodesSettings(WatchSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings for queries of nodes to PBS; ``json`` is for versions that support it."""
-
-    json: bool = True
+    """Settings for queries of nodes to PBS."""
 
 
 def make_nodes(table: Mapping[str, object], _site: Site) -> Scheduler:
     """Build the scheduler from the settings of a site."""
     settings = scheduler_settings(table, PbsNodesSettings)
-    command = Command(argv=("pbsnodes", "-a", "-F", "json") if settings.json else ("pbsnodes", "-a"))
 
     async def ask(run: Run) -> frozenset[str]:
-        said = await run(command)
-        return read_idle(read_json(said) if settings.json else read(said))
+        return read_idle(read(await run(Command(argv=("pbsnodes", "-a")))))
 
     run = CommandRunner(timeout_s=settings.command_timeout_s)
     return NodeWatch("pbs-nodes", ask, settings, run, lambda: found_all(("pbsnodes",), REMEDY))

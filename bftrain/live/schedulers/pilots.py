@@ -15,12 +15,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
-from bftrain.errors import BadConfig, BadValue, NotAvailable
+from bftrain.errors import BadValue, NotAvailable
 from bftrain.live import timeouts
 from bftrain.live.schedulers.backend import (
     ALIVE,
@@ -84,7 +84,6 @@ class PilotJobs(Scheduler):
     agents_suffice = True
 
     def __init__(self, batch: PilotBackend, settings: PilotSettings, site: Site, run: CommandRunner) -> None:
-        check_backend(batch)
         check_site(site)
         self.name, self.unit = batch.name, batch.unit
         self._batch, self._settings, self._site, self._run = batch, settings, site, run
@@ -262,8 +261,6 @@ class PilotJobs(Scheduler):
             with suppress(CommandFailed):  # retried with the next plans
                 await self._drains.refresh(self._batch, self._run, held_nodes(pilots), self._post)
         self._tell(pilots)
-        if text := self.hooks.unreported(now):
-            self._post(Remark(text=text))
         if self._leaving:
             return self._settings.poll_s
         others = await self._batch.waiting_jobs(self._run)
@@ -403,7 +400,6 @@ class PilotJobs(Scheduler):
         """Post changes: new nodes, lost nodes, and until when they are ours."""
         held = held_nodes(pilots)
         gone = tuple(sorted(node for node in self._announced if node not in held))
-        self.hooks.on_found({node_of(node) for node in gone}, time.monotonic())
         if gone:
             self._post(Taken(nodes=gone))
         groups: dict[float | None, list[str]] = {}
@@ -521,22 +517,6 @@ def of_others(pilots: Collection[Pilot], site: Site) -> str:
         f"jobs named {job_name(site)} are pilots of a live run with another state, and left alone: give one of the two "
         "another name, or cancel these jobs if it is over"
     )
-
-
-def check_backend(backend: object) -> None:
-    """Raise ``BadConfig`` for mistakes in a plug-in that would otherwise show only at the first pilot."""
-    kind: type[Any] = type(backend)
-    problem = fix = ""
-    if not isinstance(backend, PilotBackend):
-        problem = "does not derive from PilotBackend"
-        fix = "derive it from bftrain.live.schedulers.backend.PilotBackend"
-    elif (*backend.cancels,) != backend.cancels or not (backend.cancels or kind.cancel is not PilotBackend.cancel):
-        problem = "cancels must be a tuple of words: the command that cancels pilots"
-        fix = 'set cancels = ("COMMAND",)'
-    elif kind.submission is PilotBackend.submission and kind.submit is PilotBackend.submit:
-        problem, fix = "defines neither submission nor submit", "define one of the two"
-    if problem:
-        raise BadConfig(f"{kind.__name__} {problem}", where="PilotJobs", fix=f"{fix}: docs/how-to/parts.md")
 
 
 def _bound(number: float) -> str:

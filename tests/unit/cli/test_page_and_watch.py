@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Self
 from unittest import mock
 
@@ -106,22 +105,6 @@ def test_the_page_is_where_it_listens_with_its_token(bftrain: CommandLine, live:
     assert json.loads(bftrain("live", "page", "--json", "--live", live.run.socket).out) == {
         "address": ended.out.strip()
     }
-
-
-def test_a_browser_gets_its_address_by_a_private_file_and_not_in_its_arguments(
-    bftrain: CommandLine, live: ObservedRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    opened: list[str] = []
-    monkeypatch.setattr("webbrowser.open", lambda address: bool(opened.append(address)) or True)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    ended = bftrain("live", "page", "--open", "--live", live.run.socket)
-    assert (ended.code, ended.out) == (0, "")
-    assert live.token not in ended.err + opened[0]
-    (file,) = tmp_path.glob("bftrain-page-*.html")
-    assert opened == [file.as_uri()]
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert f"url={live.address}#token={live.token}" in file.read_text()
 
 
 def test_only_users_that_can_read_the_token_get_it(bftrain: CommandLine, live: ObservedRun) -> None:

@@ -212,46 +212,6 @@ async def test_a_waiting_task_is_changed_and_stays_so_over_a_restart_and_in_a_re
 
 
 @in_a_loop
-async def test_a_task_gets_another_name_and_keeps_its_number_its_place_and_what_is_known_of_it(tmp_path: Path) -> None:
-    world = World()
-    async with live_inside(tmp_path, world) as (daemon, service, _, _):
-        for name in "abc":
-            await service.submit(ANN, submission(name, 2, curve=FLAT))
-        await service.submit(ANN, replace(submission("d", 2, curve=FLAT), after=("a",)))
-        world.lend("n1", "n2")
-        await decided(daemon)
-        assert set(daemon.harvester.held) == {"a"}
-        before = service.task(ANN, "b")
-        view = await service.edit(ANN, "b", TaskEdit(name="better", weight=0.5))
-        assert (view.name, view.number, view.weight, view.folder) == ("better", before.number, 0.5, before.folder)
-        assert daemon.harvester.unfinished == ("a", "better", "c", "d")
-        assert [one.name for one in service.tasks(ANN, all=False)] == ["a", "better", "c", "d"]
-        assert ("drop", "b") in world.log
-        identity = world.jobs["b"]["identity"]
-        assert world.jobs["better"]["identity"] == identity, "copies of its state are kept under it"
-        await service.edit(ANN, "d", TaskEdit(name="after-a"))
-        with pytest.raises(NotFound):
-            service.task(ANN, "b")
-        with pytest.raises(NotNow, match="is called 'c' already"):
-            await service.edit(ANN, "better", TaskEdit(name="c"))
-        with pytest.raises(NotNow, match="has nodes"):
-            await service.edit(ANN, "a", TaskEdit(name="z"))
-        await service.submit(ANN, submission("b", 2, curve=FLAT))  # the name is free again
-        assert world.jobs["b"]["identity"] != identity
-        world.tell("a", "done", step=1)
-        await decided(daemon)
-        assert set(daemon.harvester.held) == {"better"}, "it was the next"
-    async with live_inside(tmp_path, world) as (daemon, service, _, _):
-        await decided(daemon)
-        assert (service.task(ANN, "better").state, service.task(ANN, "after-a").state) == ("running", "waiting")
-        assert set(daemon.harvester.held) == {"better"}
-        assert list(Rerun(daemon.opened.journal).differences()) == []
-        journal = recorded(daemon.opened.journal)
-        assert journal.names == ("a", "better", "c", "after-a", "b")
-        assert [one.name for one in journal.tasks] == ["a", "b", "c", "d", "b-2"]
-
-
-@in_a_loop
 async def test_a_running_task_is_paused_first(tmp_path: Path) -> None:
     async with live_inside(tmp_path) as (daemon, service, _, world):
         await service.submit(ANN, submission("a", 2, curve=FLAT))
@@ -285,7 +245,7 @@ async def test_who_may_change_what(tmp_path: Path) -> None:
             await service.edit(ANN, "a", TaskEdit(max_nodes=1))
 
 
-@pytest.mark.parametrize("given", [{}, {"max_nodes": 0}, {"min_nodes": 2_000_000}, {"name": ""}, {"name": "a/b"}])
+@pytest.mark.parametrize("given", [{}, {"max_nodes": 0}, {"min_nodes": 2_000_000}])
 def test_changes_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(BadInput):
         wire.convert(given, TaskEdit)

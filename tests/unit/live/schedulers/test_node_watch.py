@@ -206,21 +206,6 @@ async def test_without_a_spool_that_can_be_used_nodes_are_still_looked_at(tmp_pa
 
 
 @in_a_loop
-async def test_jobs_that_no_hook_reports_are_remarked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    set_timeouts(monkeypatch, hook_silence_s=0.0)
-    asked, hooks = Asked(), Hooks(tmp_path)
-    async with watch(asked, poll_s=0.01, spool=str(hooks.folder)) as (_, news):
-        await until(lambda: news)
-        await hooks.tell("end 7 n1")  # the prolog is missing
-        for idle in ({"n1"}, {"n1", "n2"}, {"n2"}, set()):
-            asked.idle = set(idle)
-            before = len(asked.times)
-            await until(lambda: len(asked.times) > before + 3)  # noqa: B023 - called before the next round
-        (remark,) = [one.text for one in news if isinstance(one, Remark)]
-        assert "node n2 left without a job's start being reported" in remark
-
-
-@in_a_loop
 async def test_a_command_gives_what_it_printed_and_is_given_what_it_reads() -> None:
     run = CommandRunner(more={"SAID": "so"})
     assert await run(Command(argv=("/bin/sh", "-c", "cat; echo $SAID"), stdin="hello\n")) == "hello\nso\n"

@@ -9,22 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bftrain import BadConfig, NotAvailable
+from bftrain import NotAvailable
 from bftrain.live.schedulers import policy
 from tests.helpers.live_inside import World, decided, in_a_loop, live_inside, submit, until
 from tests.helpers.pilot_stage import PilotStage, ToyScheduler
-from tests.helpers.schedulers import (
-    ALIVE,
-    AgentOrder,
-    Command,
-    Pilot,
-    PilotBackend,
-    PilotLimits,
-    PilotState,
-    Run,
-    Trouble,
-    blocked,
-)
+from tests.helpers.schedulers import ALIVE, AgentOrder, Pilot, PilotLimits, PilotState, Run, Trouble, blocked
 from tests.helpers.timeouts import set_timeouts
 
 
@@ -39,26 +28,6 @@ async def test_idle_nodes_are_filled_and_reported_and_so_is_their_end(tmp_path: 
         stage.toy.nodes.append("n2")
         await stage.until(lambda: "n2" in stage.idle_nodes(), "n2 came back")
     assert (tmp_path / "pilots").stat().st_mode & 0o777 == 0o700
-
-
-@in_a_loop
-async def test_pilots_whose_end_no_hook_reports_are_remarked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_timeouts(monkeypatch, hook_silence_s=0.0)
-    spool = tmp_path / "spool"
-    spool.mkdir(mode=0o700)
-    async with PilotStage(tmp_path / "site", "n1", "n2", spool=str(spool)) as stage:
-        await stage.until(lambda: len(stage.idle_nodes()) == 2, "both are ours")
-        assert stage.scheduler.hooks.report.silent == ("end",)
-        (spool / "end.1").write_text("bftrain1 end 1 0 n7 main 0 .\n")
-        await stage.until(lambda: stage.scheduler.hooks.counts["end"] == 1, "a hook reported a job")
-        stage.toy.take("n1")
-        await stage.until(lambda: set(stage.idle_nodes()) == {"n2"}, "n1 is gone")
-        assert stage.remarks() == "", "hooks report most jobs, and this node may have been drained"
-    async with PilotStage(tmp_path / "other", "n1", spool=str(spool)) as stage:
-        await stage.until(lambda: len(stage.idle_nodes()) == 1, "it is ours")
-        stage.toy.take("n1")
-        await stage.until(lambda: stage.remarks() != "", "it is remarked")
-        assert "node n1 was lost without a job's end being reported" in stage.remarks()
 
 
 @in_a_loop
@@ -445,58 +414,6 @@ def test_the_reasons_of_pilots_that_cannot_start_are_named(whys: list[str], reas
     waits = [Pilot(id=str(number), state=PilotState.WAITING, why=why) for number, why in enumerate(whys)]
     assert blocked(waits) == reason
     assert blocked([*waits, Pilot(id="r", state=PilotState.RUNNING, node="n1")]) == "", "one has started"
-
-
-class Letters(ToyScheduler):
-    """Its ``cancels`` are letters, not words."""
-
-    name = "letters"
-    cancel = PilotBackend.cancel
-    cancels = "oardel"  # type: ignore[assignment]  # the mistake
-
-
-class NoCancel(ToyScheduler):
-    """Does not set how pilots are cancelled."""
-
-    name = "no-cancel"
-    cancel = PilotBackend.cancel
-
-
-class NoSubmission(ToyScheduler):
-    """Does not set how pilots are submitted."""
-
-    name = "no-submission"
-    submit = PilotBackend.submit
-
-
-class WithSubmission(NoSubmission):
-    """Sets the command that submits a pilot."""
-
-    def submission(self, order: object) -> Command:  # noqa: ARG002 - the port's signature
-        return Command(argv=("submit",))
-
-
-@pytest.mark.parametrize(
-    ("batch", "what"),
-    [
-        (object(), "object does not derive from PilotBackend"),
-        (Letters(), "cancels must be a tuple of words"),
-        (NoCancel(), "cancels must be a tuple of words"),
-        (NoSubmission(), "defines neither submission nor submit"),
-    ],
-)
-def test_a_backend_with_a_mistake_is_rejected_before_the_first_pilot(
-    batch: ToyScheduler, what: str, tmp_path: Path
-) -> None:
-    with pytest.raises(BadConfig, match=what) as caught:
-        PilotStage(tmp_path, toy=batch)
-    assert caught.value.fix
-    assert "docs/how-to/parts.md" in caught.value.fix
-
-
-def test_a_backend_may_define_a_command_that_submits_or_do_it_itself(tmp_path: Path) -> None:
-    for batch in (WithSubmission(), ToyScheduler()):
-        assert PilotStage(tmp_path, toy=batch).scheduler.name == batch.name
 
 
 @in_a_loop
