@@ -26,7 +26,7 @@ _MOST_FILES: Final = 1 << 17
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
 # Runs alongside the daemon, for example to submit a demo's tasks
-Beside = Callable[[LiveDaemon, ApiServer, LiveService], Coroutine[Any, Any, None]]
+Beside = Callable[[LiveDaemon, LiveService], Coroutine[Any, Any, None]]
 
 
 def run(site: SiteSettings, beside: Beside | None = None, *, ends_with_it: bool = False) -> None:
@@ -104,7 +104,7 @@ class LiveProcess:
                 _log.info("running; listening on %s%s", ", ".join(api.addresses), page)
                 notify_systemd("READY=1")
                 if self._beside is not None:
-                    beside = asyncio.create_task(self._beside(daemon, api, service), name="beside")
+                    beside = asyncio.create_task(self._beside(daemon, service), name="beside")
                 await self._wait_for_end(message, beside, daemon.broken)
             began.cancel()
             if beside is not None:

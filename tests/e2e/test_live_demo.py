@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ClusterShell.NodeSet import NodeSet
 
 pytestmark = [pytest.mark.torch, pytest.mark.apart]
 
@@ -48,4 +49,4 @@ def test_tasks_grow_shrink_and_survive_a_timetable_that_begins_when_they_are_war
 def _slots_idle_in(text: str) -> set[str]:
     """Return the slots that became idle, by lines that name one slot or, on a busy machine, several."""
     lines = re.findall(r"s  (slot.*) became idle: ", text)
-    return {slot for line in lines for slot in line.split()}
+    return {slot for line in lines for slot in NodeSet(line)}

@@ -6,6 +6,7 @@ even for short events. Memory is bounded for runs of any length.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from functools import lru_cache
 from heapq import nlargest
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -37,6 +38,7 @@ from bftrain.values.events import (
     TaskSubmitted,
 )
 
+_log = logging.getLogger(__name__)
 # How far back and how finely, in seconds: ten minutes, an hour, a day, ten days
 SPANS: Final = tuple(
     Span(span_s=span_s, width_s=width_s)
@@ -224,64 +226,68 @@ class FeedChange(NamedTuple):
     after: int
 
 
+NameOf = Callable[[int], str | None]  # the name of a task by its number; None if it must not be shown
+
+
 class _Entry(NamedTuple):
     number: int
     time_s: float
     kind: str
-    nodes: tuple[str, ...] = ()
-    pool: int = 0
-    task: int = 0
-    what: str = ""
-    changes: tuple[FeedChange, ...] = ()
+    text: Callable[[NameOf], str]
 
 
 class EventFeed:
-    """The latest events. Adding one is cheap; texts are made on request."""
+    """The latest events. Adding one is cheap; texts are made on request, and for the log."""
 
-    def __init__(self) -> None:
+    def __init__(self, name_of: NameOf = str) -> None:
+        self._name_of = name_of  # for the log
         self._entries: deque[_Entry] = deque(maxlen=KEPT)
         self.last = 0  # the number of the last entry
 
     def on_event(self, event: Event, pool: int, number_of: Callable[[str], int], *, given_back: bool = False) -> None:
         """Add an event that leaves ``pool`` nodes; set ``given_back`` if we released the departed nodes."""
         match event:
-            case NodesJoined() | NodesLeft() if event.nodes:
-                kind = "joined" if isinstance(event, NodesJoined) else "left"
-                self._add(event.time_s, kind, nodes=event.nodes, pool=pool, what="given back" if given_back else "left")
+            case NodesJoined() if event.nodes:
+                self._add(event.time_s, "joined", lambda _: _nodes_in_words(event.nodes, "became idle", pool))
+            case NodesLeft() if event.nodes:
+                what = "given back" if given_back else "taken back"
+                level = logging.DEBUG if given_back else logging.INFO
+                self._add(event.time_s, "left", lambda _: _nodes_in_words(event.nodes, what, pool), level)
             case TaskSubmitted():
-                self._add(event.time_s, "task", task=number_of(event.spec.name), what="submitted")
+                self._add_task(event.time_s, number_of(event.spec.name), "submitted")
             case TaskFinished() | TaskCancelled() | TaskPaused() | TaskResumed() | TaskEdited() | TaskFailed():
                 what = str(event.__struct_config__.tag).removeprefix("task_")
                 kind = "failed" if isinstance(event, TaskFailed) else "task"
-                self._add(event.time_s, kind, task=number_of(event.task), what=what)
+                self._add_task(event.time_s, number_of(event.task), what, kind)
 
     def resized(self, time_s: float, changes: Sequence[FeedChange]) -> None:
         """Add changes of tasks' sizes."""
-        self._add(time_s, "size", changes=tuple(changes))
 
-    def since(self, number: int, name_of: Callable[[int], str | None]) -> Iterable[Happening]:
-        """Return the entries after ``number``, except for tasks missing from ``name_of``."""
-        for entry in self._entries:
-            if entry.number > number:
-                text = self._words(entry, name_of)
-                if text:
-                    yield Happening(number=entry.number, time_s=entry.time_s, kind=entry.kind, text=text)
-
-    def _add(self, time_s: float, kind: str, **more: Any) -> None:  # noqa: ANN401 - the other fields of an entry
-        self.last += 1
-        self._entries.append(_Entry(self.last, time_s, kind, **more))
-
-    def _words(self, entry: _Entry, name_of: Callable[[int], str | None]) -> str:
-        if entry.nodes:
-            became = "became idle" if entry.kind == "joined" else entry.what
-            unit = word_of(unit_of(entry.nodes))
-            return f"{_folded(entry.nodes)} {became}: {counted(entry.pool, unit)} ours"
-        if entry.changes:
-            known = [(name, one) for one in entry.changes if (name := name_of(one.number)) is not None]
+        def text(name_of: NameOf) -> str:
+            known = [(name, one) for one in changes if (name := name_of(one.number)) is not None]
             more = f" and {len(known) - _SIZES} other tasks" if len(known) > _SIZES else ""
             return ", ".join(f"{name} {one.before} → {one.after}" for name, one in known[:_SIZES]) + more
-        name = name_of(entry.task)
-        return "" if name is None else f"{name} {entry.what}"
+
+        self._add(time_s, "size", text)
+
+    def since(self, number: int, name_of: NameOf) -> Iterable[Happening]:
+        """Return the entries after ``number``, except for tasks missing from ``name_of``."""
+        for entry in self._entries:
+            if entry.number > number and (text := entry.text(name_of)):
+                yield Happening(number=entry.number, time_s=entry.time_s, kind=entry.kind, text=text)
+
+    def _add_task(self, time_s: float, task: int, what: str, kind: str = "task") -> None:
+        self._add(time_s, kind, lambda name_of: "" if (name := name_of(task)) is None else f"{name} {what}")
+
+    def _add(self, time_s: float, kind: str, text: Callable[[NameOf], str], level: int = logging.DEBUG) -> None:
+        self.last += 1
+        self._entries.append(_Entry(self.last, time_s, kind, text))
+        if _log.isEnabledFor(level) and (words := text(self._name_of)):
+            _log.log(level, "%s", words)
+
+
+def _nodes_in_words(nodes: tuple[str, ...], what: str, pool: int) -> str:
+    return f"{_folded(nodes)} {what}: {counted(pool, word_of(unit_of(nodes)))} ours"
 
 
 @lru_cache(maxsize=KEPT)

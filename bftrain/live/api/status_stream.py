@@ -58,7 +58,7 @@ class StatusStream:
     ) -> None:
         self._harvester, self._store, self._tasks, self._nodes = harvester, store, tasks, nodes
         self._status_of, self._views_of = status_of, views_of
-        self.feed = EventFeed()
+        self.feed = EventFeed(lambda number: self._name(number, None))
         self.history = LiveHistory(lambda: self._numbers.values())  # noqa: PLW0108 - there will be other ones
         self._path = folder / "history.json"
         self.history.load(self._path)
@@ -273,9 +273,11 @@ class StatusStream:
             sizes={number: round(size, 3) for number, size in sizes.items()},
         )
 
-    def _name(self, number: int, caller: Caller) -> str | None:
+    def _name(self, number: int, caller: Caller | None) -> str | None:
+        """Return the name of a task that a caller may see; ``None`` is an operator."""
         named = self.history.names.get(number)
-        return named.name if named is not None and (caller.operator or caller.uid == named.uid) else None
+        sees = named is not None and (caller is None or caller.operator or caller.uid == named.uid)
+        return named.name if named is not None and sees else None
 
 
 @dataclass(eq=False)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +16,6 @@ from typing import Any, Final
 from bftrain.cli.output import Output, table
 from bftrain.errors import NotAvailable
 from bftrain.live import process
-from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService
 from bftrain.live.client import page_address
 from bftrain.live.commands.tasks import done
@@ -24,17 +25,12 @@ from bftrain.live.model.callers import ourselves
 from bftrain.live.model.schemas import Submission
 from bftrain.live.model.site_config import Api, SiteSettings, Times, default_state
 from bftrain.live.schedulers.local import LocalScheduler
-from bftrain.node_units import word_of
-from bftrain.nodesets import natural_order
-from bftrain.text_formats import counted
 from bftrain.values.curve import SpeedCurve
-from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished
 from bftrain.values.job import Run
 from bftrain_elastic.errors import install_hint
 from bftrain_elastic.tryout import demo_training
 
 _log = logging.getLogger(__name__)
-_NAMED: Final = 4  # nodes in a line
 _TIMETABLE: Final = "2@0,4@12,1@24,3@32,4@40,2@52"
 _LOOP_S: Final = 64.0
 _FIRST: Final = 2  # idle slots at the start
@@ -72,7 +68,7 @@ async def warm_up(daemon: LiveDaemon, service: LiveService) -> None:
     """Submit the tasks, and start the timetable when the first agents have imported PyTorch."""
     slots = daemon.opened.scheduler
     if isinstance(slots, LocalScheduler):
-        slots.hold()
+        slots.began_s = math.inf
     warm, changed = set[str](), asyncio.Event()
 
     def hear(what: str, message: Any) -> None:  # noqa: ANN401 - see Observer
@@ -100,7 +96,7 @@ async def warm_up(daemon: LiveDaemon, service: LiveService) -> None:
     daemon.observers.remove(hear)
     _log.info("the timetable starts" if begun() else "agents are slow; the timetable starts anyway")
     if isinstance(slots, LocalScheduler):
-        slots.go_on()
+        slots.began_s = time.time()
 
 
 async def _until(true: Callable[[], bool], changed: asyncio.Event, limit_s: float) -> None:
@@ -116,9 +112,8 @@ def run_demo(limit_s: float, out: Output) -> None:
     require_torch()
     services: list[LiveService] = []
 
-    async def beside(daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:
+    async def beside(daemon: LiveDaemon, service: LiveService) -> None:
         services.append(service)
-        await narrate(daemon, api, service)
         out.say("four slots of this machine become idle and busy; in another terminal: bftrain status --watch")
         out.say(f"or in a browser: {page_address(service.page())}")  # the token is useless after the demo
         await warm_up(daemon, service)
@@ -155,7 +150,7 @@ def run_demo(limit_s: float, out: Output) -> None:
 def run_site(site: SiteSettings, log_format: LogFormat, out: Output) -> None:
     """Run the live run of a site until SIGTERM or Ctrl-C."""
     with logged(log_format, out, logging.DEBUG if out.level > 0 else logging.INFO):
-        process.run(site, narrate)
+        process.run(site)
 
 
 @contextmanager
@@ -166,55 +161,3 @@ def logged(log_format: LogFormat, out: Output, level: int) -> Iterator[None]:
         yield
     finally:
         LOGGER.removeHandler(handler)
-
-
-async def narrate(daemon: LiveDaemon, api: ApiServer, service: LiveService) -> None:  # noqa: ARG001 - as process.Beside
-    """Log preemptions, and in detail all changes of nodes and tasks."""
-    daemon.observers.append(_Narrator(daemon).observe)
-
-
-class _Narrator:
-    def __init__(self, daemon: LiveDaemon) -> None:
-        self._daemon = daemon
-        self._held = dict(daemon.harvester.held)
-
-    def observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
-        if what == "message":
-            return
-        for event in value if what == "events" else ():
-            self._tell(event)
-        before, self._held = self._held, dict(self._daemon.harvester.held)
-        for task in {**before, **self._held} if _log.isEnabledFor(logging.DEBUG) else ():
-            size, now = len(before.get(task, ())), len(self._held.get(task, ()))
-            if size != now:
-                _log.debug("%s: %d -> %s", task, size, self._counted(now))
-
-    def _counted(self, nodes: int) -> str:
-        return counted(nodes, word_of(self._daemon.site.unit))
-
-    def _tell(self, event: Event) -> None:
-        pool = self._counted(self._daemon.harvester.pool_size)
-        match event:
-            case NodesJoined():
-                _log.debug("%s became idle: %s", _named(event.nodes), pool)
-            case NodesLeft():
-                taken = self._daemon.node_manager.preempted(event.nodes)
-                left = ("were taken back" if event.nodes[1:] else "was taken back") if taken else "given back"
-                _log.debug("%s %s: %s", _named(event.nodes), left, pool)
-                self._tell_preemption(taken)
-            case TaskFinished():
-                _log.debug("%s: finished", event.task)
-
-    def _tell_preemption(self, taken: frozenset[str]) -> None:
-        """Log the nodes lost by tasks, and the remaining number of nodes of each."""
-        losers = {task: nodes for task, nodes in self._held.items() if not taken.isdisjoint(nodes)}
-        lost = sorted((node for nodes in losers.values() for node in taken.intersection(nodes)), key=natural_order)
-        left = self._daemon.harvester.held
-        sizes = [f"{task} {len(nodes)} -> {self._counted(len(left.get(task, ())))}" for task, nodes in losers.items()]
-        if losers:
-            _log.info("preemption: %s taken back; %s", _named(lost), ", ".join(sizes))
-
-
-def _named(nodes: Sequence[str]) -> str:
-    more = f" and {len(nodes) - _NAMED} others" if len(nodes) > _NAMED else ""
-    return f"{' '.join(nodes[:_NAMED])}{more}"

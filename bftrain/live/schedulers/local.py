@@ -94,10 +94,6 @@ class SlotTimetable:
             self._next = next(self._changes, None)
         return frozenset(self._idle)
 
-    def next_change(self) -> float:
-        """Return the time of the next change."""
-        return float("inf") if self._next is None else self._next[0]
-
 
 class LocalScheduler(Scheduler):
     """Slots of this machine."""
@@ -118,8 +114,7 @@ class LocalScheduler(Scheduler):
         self._wanted = settings.nodes
         self._hinted = asyncio.Event()
         self._leaving = False
-        self._began: float | None = None  # start of the timetable, once known
-        self._held = False
+        self.began_s: float | None = None  # start of the timetable, seconds since 1970; None: as in the file
 
     def available(self) -> Availability:
         """Return that it is available; it has no requirements."""
@@ -143,12 +138,10 @@ class LocalScheduler(Scheduler):
         self._end_agents(self._agents.keys() - timetable.idle_at(self._elapsed()))
         while True:
             self._hinted.clear()
-            elapsed = self._elapsed()
-            self._follow(timetable.idle_at(elapsed), post)
+            self._follow(timetable.idle_at(self._elapsed()), post)
             self._keep_agents(post, agent)
-            wait_s = min(timeouts.TIMEOUTS.node_look_gap_s, max(0.0, timetable.next_change() - elapsed))
             with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s + 0.001):
+                async with asyncio.timeout(timeouts.TIMEOUTS.node_look_gap_s):
                     await self._hinted.wait()
 
     async def look(self) -> frozenset[str] | None:
@@ -172,39 +165,24 @@ class LocalScheduler(Scheduler):
         for node in self._agents:
             (self._folder / node).unlink(missing_ok=True)
         self._begun_file.unlink(missing_ok=True)
-        self._began = None
-
-    def hold(self) -> None:
-        """Stop the timetable at its start until :meth:`go_on`, for example to show it in full in a demo."""
-        self._held = True
-
-    def go_on(self) -> None:
-        """Start the timetable."""
-        self._begin()
-        self._held = False
-        self._hinted.set()
+        self.began_s = None
 
     def _elapsed(self) -> float:
         """Return the seconds since the timetable started; they also count between runs."""
-        if self._began is None:
+        if self.began_s is None:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
-                self._began = float(self._begun_file.read_text())
+                self.began_s = float(self._begun_file.read_text())
             except (FileNotFoundError, ValueError):
-                self._began = self._begin()
-        return 0.0 if self._held else max(0.0, time.time() - self._began)
-
-    def _begin(self) -> float:
-        now = self._began = time.time()
-        self._begun_file.write_text(str(now))
-        return now
+                self.began_s = time.time()
+                self._begun_file.write_text(str(self.began_s))
+        return max(0.0, time.time() - self.began_s)
 
     def _follow(self, idle: frozenset[str], post: Post) -> None:
         wanted_back = self._allowed - idle
         still_used = set()
         for agent in self._end_agents(wanted_back) if self._grace_s else ():
-            if time.monotonic() - agent.ending_since > self._grace_s:
-                agent.kill()
+            agent.kill_after(self._grace_s)
             if agent.alive:
                 still_used.add(agent.node)
         if taken := tuple(sorted(wanted_back - still_used)):
@@ -223,17 +201,16 @@ class LocalScheduler(Scheduler):
 
     async def _until_ended(self, nodes: Collection[str]) -> None:
         """Stop agents; slow ones are killed."""
-        agents, deadline = self._end_agents(nodes), time.monotonic() + self._grace_s + timeouts.TIMEOUTS.agent_exit_s
-        while any(agent.alive for agent in agents):
-            if time.monotonic() > deadline:
-                for agent in agents:
-                    agent.kill()
+        agents = self._end_agents(nodes)
+        while agents := [agent for agent in agents if agent.alive]:
+            for agent in agents:
+                agent.kill_after(self._grace_s + timeouts.TIMEOUTS.agent_exit_s)
             await asyncio.sleep(0.01)
 
     def _keep_agents(self, post: Post, order: AgentOrder) -> None:
         for node, agent in list(self._agents.items()):
             if not agent.alive:
-                if not agent.ended_by_us and node in self._allowed:
+                if agent.ending_s is None and node in self._allowed:
                     post(Remark(text=f"the agent on {node} ended by itself; see {self._folder / node}.log"))
                     if time.monotonic() - agent.since < timeouts.TIMEOUTS.agent_restart_s:
                         continue
@@ -263,15 +240,10 @@ def with_own_gpus(command: list[str], number: int) -> list[str]:
 class _Agent:
     """One agent: started by this process, or by an earlier daemon and identified by its pid and start time."""
 
-    def __init__(self, note: Path, pid: int, begun: str, started: subprocess.Popen[bytes] | None = None) -> None:
-        self.pid = pid
-        self.node = note.name
-        self._note = note
-        self._begun = begun
-        self._started = started
-        self.since = time.monotonic()
-        self.ending_since = self.since
-        self.ended_by_us = False
+    def __init__(self, note: Path, pid: int, begun: str, child: subprocess.Popen[bytes] | None = None) -> None:
+        self.pid, self.node, self.since = pid, note.name, time.monotonic()
+        self.ending_s: float | None = None  # time of our SIGTERM, seconds since 1970
+        self._note, self._begun, self._child = note, begun, child
 
     @classmethod
     def start(cls, folder: Path, node: str, command: list[str]) -> _Agent:
@@ -287,41 +259,36 @@ class _Agent:
         return cls(note, child.pid, _begun_at(child.pid), child)
 
     @classmethod
-    def found(cls, file: Path) -> _Agent | None:
+    def found(cls, note: Path) -> _Agent | None:
         try:
-            process, *ending = file.read_text().splitlines()
+            process, *ending = note.read_text().splitlines()
             known = _process(process)
-            agent = cls(file, int(known["pid"]), known["begun"])
+            agent = cls(note, int(known["pid"]), known["begun"])
             if ending:  # a second SIGTERM would shorten its grace period
-                agent.ended_by_us = True
-                agent.ending_since -= max(0.0, time.time() - float(ending[0]))
+                agent.ending_s = float(ending[0])
         except (OSError, ValueError):
             return None
         return agent if agent.alive else None
 
     @property
     def alive(self) -> bool:
-        if self._started is None:
+        if self._child is None:
             return bool(self._begun) and _begun_at(self.pid) == self._begun
-        return self._started.poll() is None
+        return self._child.poll() is None
 
     def terminate(self) -> None:
-        if self.alive and not self.ended_by_us:
-            self.ended_by_us, self.ending_since = True, time.monotonic()
+        if self.alive and self.ending_s is None:
+            self.ending_s = time.time()
             with suppress(OSError), self._note.open("a") as note:  # a full disk must not keep a slot from its owner
-                note.write(f"{time.time()}\n")
-            self._send(signal.SIGTERM)
+                note.write(f"{self.ending_s}\n")
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
 
-    def kill(self) -> None:
-        if self.alive:
-            self._send(signal.SIGKILL)
-
-    def _send(self, number: int) -> None:
-        if self._started is not None:
-            self._started.send_signal(number)
-            return
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, number)
+    def kill_after(self, seconds: float) -> None:
+        """Kill the agent if it was asked to end so long ago."""
+        if self.alive and self.ending_s is not None and time.time() - self.ending_s > seconds:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
 
 _BEGUN: Final = 19  # index of the start time, counted from the field after the process name

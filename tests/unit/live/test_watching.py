@@ -80,7 +80,7 @@ async def test_the_first_update_has_all_and_later_ones_what_changed(tmp_path: Pa
         scene.update(second)
         await until(stream, scene, lambda scene: scene.nodes["n3"] == ("used", 1))
         assert scene.nodes == {"n1": ("away", 0), "n2": ("used", 1), "n3": ("used", 1)}
-        assert [one.text for one in scene.happened][3:] == ["n1 left: 2 nodes ours", "a 2 → 1", "a 1 → 2"]
+        assert [one.text for one in scene.happened][3:] == ["n1 taken back: 2 nodes ours", "a 2 → 1", "a 1 → 2"]
 
         inside.world.tell("a", "done")
         await until(stream, scene, lambda scene: scene.tasks[1].state == "done")
