@@ -53,8 +53,7 @@ class Timeouts:
     quiet_s: float = 8.0  # a client waits for the next update of a stream
 
     # Schedulers
-    pilot_look_gap_s: float = 0.3  # minimum time between two polls of pilots
-    node_look_gap_s: float = 0.2  # minimum time between two polls of nodes, without pilots
+    look_gap_s: float = 0.3  # minimum time between two polls
     after_preemption_s: float = 1.0  # no command runs, because the job that takes the node starts now
     limits_s: float = 600.0  # limits of partitions, queues and accounts are read again
     pilot_retry_s: float = 10.0  # maximum time until a scheduler that did not list pilots is polled again

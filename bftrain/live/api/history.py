@@ -52,9 +52,9 @@ _KNOWN: Final = 4096  # names that are remembered before old ones are forgotten
 class HistorySample(NamedTuple):
     """The state at one time: allocated nodes, samples/s of all tasks, and node counts by task number."""
 
-    pool: float
+    pool: int
     speed: float
-    sizes: Mapping[int, float]
+    sizes: Mapping[int, int]
 
 
 class Named(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ class HistoryLevel:
                 if self._known_s > 0:
                     self._closed.append(self._averages())
                 self._begin_cell(index)
-            self._weigh(state, min(end_s, (index + 1) * width) - max(begin_s, index * width))
+            self._weigh(*state, min(end_s, (index + 1) * width) - max(begin_s, index * width))
 
     def cells(self, since_s: float = -math.inf) -> Iterator[HistoryAverages]:
         """Yield the cells that end after ``since_s``, including the unfinished one."""
@@ -113,17 +113,15 @@ class HistoryLevel:
         self._sizes: dict[int, float] = {}
         if self._closed and self._closed[-1].at == index:  # opened by an earlier run
             cell = self._closed.pop()
-            self._weigh(
-                HistorySample(cell.pool, cell.speed, dict(zip(cell.numbers, cell.sizes, strict=True))), cell.known_s
-            )
+            self._weigh(cell.pool, cell.speed, dict(zip(cell.numbers, cell.sizes, strict=True)), cell.known_s)
 
-    def _weigh(self, state: HistorySample, seconds: float) -> None:
+    def _weigh(self, pool: float, speed: float, sizes: Mapping[int, float], seconds: float) -> None:
         if seconds <= 0:
             return
         self._known_s += seconds
-        self._pool += seconds * state.pool
-        self._speed += seconds * state.speed
-        for number, size in state.sizes.items():
+        self._pool += seconds * pool
+        self._speed += seconds * speed
+        for number, size in sizes.items():
             self._sizes[number] = self._sizes.get(number, 0.0) + seconds * size
 
     def _averages(self) -> HistoryAverages:

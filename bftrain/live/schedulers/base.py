@@ -38,6 +38,16 @@ _WORD: Final = wire.pattern_of("a word without blanks", r"^[^\s\x00-\x1f\x7f]*\Z
 Text = Annotated[str, Meta(min_length=1, pattern=_TEXT)]
 Word = Annotated[str, Meta(pattern=_WORD)]  # may be empty
 
+
+class PollSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of schedulers that are polled: the interval, unless there are hints, and the spool of hooks."""
+
+    poll_s: Positive = 30.0
+    command_timeout_s: Positive = 20.0
+    spool: str = ""  # folder of the scheduler's hook reports, if any
+    spool_writers: tuple[str, ...] = ()  # users, in addition to root and this one, with trusted files
+
+
 PLACES: Final = re.compile(r"\{(node|host)\}")  # placeholders in the words of an AgentOrder
 
 

@@ -141,7 +141,7 @@ class LocalScheduler(Scheduler):
             self._follow(timetable.idle_at(self._elapsed()), post)
             self._keep_agents(post, agent)
             with suppress(TimeoutError):
-                async with asyncio.timeout(timeouts.TIMEOUTS.node_look_gap_s):
+                async with asyncio.timeout(timeouts.TIMEOUTS.look_gap_s):
                     await self._hinted.wait()
 
     async def look(self) -> frozenset[str] | None:

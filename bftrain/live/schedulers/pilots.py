@@ -31,7 +31,6 @@ from bftrain.live.schedulers.backend import (
     PilotBackend,
     PilotOrder,
     PilotState,
-    Run,
     Trouble,
     log_folder,
 )
@@ -40,10 +39,8 @@ from bftrain.live.schedulers.base import (
     Allowed,
     FindingState,
     NotNegative,
-    Positive,
     Post,
     Remark,
-    Scheduler,
     SchedulerFacts,
     Site,
     SiteFinding,
@@ -51,7 +48,8 @@ from bftrain.live.schedulers.base import (
     fine,
     problem,
 )
-from bftrain.live.schedulers.hooks import HookNews, HookTally, examine_spool, listening
+from bftrain.live.schedulers.hooks import HookNews
+from bftrain.live.schedulers.node_polling import PolledScheduler
 from bftrain.live.schedulers.policy import TURNS, PilotPolicy, PilotPolicySettings
 from bftrain.node_units import node_of
 from bftrain.nodesets import fold
@@ -71,37 +69,29 @@ class PilotSettings(PilotPolicySettings, frozen=True, kw_only=True):
 
     # Time limits of pilots, in seconds
     lengths_s: Annotated[tuple[_Length, ...], Meta(min_length=1)] = (86_400.0, 3_600.0, 600.0)
-    poll_s: Positive = 30.0  # interval of polls, unless agents send hints
     plan_poll_s: NotNegative = 120.0  # interval of queries for planned jobs and drained nodes; 0: never
-    command_timeout_s: Positive = 20.0
-    spool: str = ""  # folder of the scheduler's hook reports, if any
-    spool_writers: tuple[str, ...] = ()  # users, in addition to root and this one, with trusted files
 
 
-class PilotJobs(Scheduler):
+class PilotJobs(PolledScheduler):
     """A scheduler that provides nodes through pilots."""
 
     agents_suffice = True
 
     def __init__(self, batch: PilotBackend, settings: PilotSettings, site: Site, run: CommandRunner) -> None:
         check_site(site)
-        self.name, self.unit = batch.name, batch.unit
-        self._batch, self._settings, self._site, self._run = batch, settings, site, run
+        super().__init__(batch.name, settings, run, "end")
+        self.unit = batch.unit
+        self._batch, self._settings, self._site = batch, settings, site
         self._without = self._nodes = frozenset[str]()  # nodes to avoid; all known nodes
-        self._stock, self._hinted, self._busy = (
-            PilotPolicy(settings, together=batch.together),
-            asyncio.Event(),
-            asyncio.Lock(),
-        )
-        self._post: Post = lambda _: None
+        self._stock, self._busy = PilotPolicy(settings, together=batch.together), asyncio.Lock()
         self._announced: dict[str, float | None] = {}  # node -> expected time of its loss
-        self._remarked: dict[str, str] = {}  # topic -> last remark
         self._known: dict[str, Pilot] = {}
         self._noticed: dict[str, float] = {}  # node -> when the scheduler announced that it takes it
         self._plans: Mapping[str, float] = {}
         self._plans_at = self._limits_at = -float("inf")
-        self._longest_s, self._leaving, self._too_long, self._drains = LATER, False, False, NodeDrains()
-        self._cluster, self.hooks = "", HookTally(settings.spool, "end")  # the machine's name, if known
+        self._drained: Mapping[str, str] = {}  # nodes that administrators empty, such as for maintenance -> reason
+        self._longest_s, self._leaving, self._too_long = LATER, False, False
+        self._cluster = ""  # the machine's name, if known
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
         """Keep at most ``nodes`` pilots, and no pilots on the nodes ``without``."""
@@ -139,7 +129,8 @@ class PilotJobs(Scheduler):
 
     def to_leave(self) -> frozenset[str]:
         """Return the nodes that administrators of the scheduler drain: they are not to be used now."""
-        return self._drains.among(self._announced)
+        slots = (name for name in self._announced if node_of(name) in self._drained) if self._drained else ()
+        return frozenset(self._drained).union(slots)
 
     async def check(self, agent: AgentOrder) -> None:
         """Raise ``NotAvailable`` if pilots can never work with these settings; a controller may be down for now."""
@@ -151,19 +142,12 @@ class PilotJobs(Scheduler):
                 fix = "see the settings in [scheduler]"
                 raise NotAvailable(f"pilots are refused: {why}", where=f"scheduler '{self.name}'", fix=fix)
 
-    async def examine(self, agent: AgentOrder) -> Sequence[SiteFinding]:
-        """Check the partition or queue, its preemption and limits, a submission, and the spool of hooks."""
-        hooks = examine_spool(self._settings.spool, self._settings.spool_writers)
-        try:
-            limits, problems = await self._batch.examine(self._run)
-            self._stock.limit(limits)
-            (order, *_) = self._orders(self._batch.script(agent, self._site), time.monotonic())
-            why = await self._batch.refused(self._run, order)
-        except CommandFailed as error:
-            fix = "run this where its commands work; bftrain doctor tests them"
-            return problem("scheduler", NotAvailable(f"{self.name} does not answer: {error}", fix=fix)), hooks
-        except NotAvailable as error:
-            return problem("scheduler", error), hooks
+    async def _examine(self, agent: AgentOrder) -> Sequence[SiteFinding]:
+        """Check the partition or queue, its preemption and limits, and a submission."""
+        limits, problems = await self._batch.examine(self._run)
+        self._stock.limit(limits)
+        (order, *_) = self._orders(self._batch.script(agent, self._site), time.monotonic())
+        why = await self._batch.refused(self._run, order)
         found = [problem("preemption", one) for one in problems]
         found += [SiteFinding(topic="preemption", state=FindingState.WARNING, detail=one) for one in limits.remarks]
         nodes = f"; it has {counted(len(limits.nodes), 'node')}" if limits.nodes else ""
@@ -175,29 +159,15 @@ class PilotJobs(Scheduler):
             problem("submission", NotAvailable(f"pilots are rejected: {why}", fix="change [scheduler]"))
             if why
             else fine("submission", f"{self.name} accepts pilots"),
-            hooks,
         )
 
     async def run(self, post: Post, agent: AgentOrder) -> None:
         """Keep the stock of pilots, and post changes of their states."""
-        self._post = post
-        for text in filter(None, self._remarked.values()):  # remarks found by ``check``
-            post(Remark(text=text))
         log_folder(self._site).mkdir(mode=0o700, parents=True, exist_ok=True)
-        with listening(self._settings.spool, self._settings.spool_writers, self._hear, post):
-            script, away = self._batch.script(agent, self._site), 0
-            while True:
-                self._hinted.clear()
-                try:
-                    async with self._busy:
-                        again_s = await self._round(script)
-                    if away and self._remarked.pop("controller", ""):
-                        post(Remark(text=f"{self.name} answers again"))
-                    away = 0
-                except CommandFailed as error:
-                    self._remark("controller", f"{self.name} does not answer: {error}")
-                    again_s, away = min(timeouts.TIMEOUTS.pilot_retry_s, 2.0**away), min(away + 1, 10)
-                await self._pause(again_s, listen=not away)
+        await super().run(post, agent)
+
+    def _retry_s(self, failures: int) -> float:
+        return min(timeouts.TIMEOUTS.pilot_retry_s, 2.0**failures)
 
     async def look(self) -> frozenset[str] | None:
         """Return the nodes with running pilots."""
@@ -235,7 +205,7 @@ class PilotJobs(Scheduler):
                 if time.monotonic() > deadline:
                     fix = f"cancel the jobs named {job_name(self._site)}"
                     raise NotAvailable("some pilots are still there", where=self.name, fix=fix)
-                await asyncio.sleep(timeouts.TIMEOUTS.pilot_look_gap_s)
+                await asyncio.sleep(timeouts.TIMEOUTS.look_gap_s)
 
     async def _ask(self) -> Sequence[Pilot]:
         """List the pilots of our state directory; pilots of other directories are left alone."""
@@ -249,7 +219,11 @@ class PilotJobs(Scheduler):
             await self._batch.cancel(self._run, ids)
         return bool(ids)
 
-    async def _round(self, script: str) -> float:
+    async def _round(self, agent: AgentOrder) -> float:
+        async with self._busy:
+            return await self._look_and_act(self._batch.script(agent, self._site))
+
+    async def _look_and_act(self, script: str) -> float:
         """Look and act; return when to look again at the latest."""
         now = time.monotonic()
         await self._learn_limits(now)
@@ -259,7 +233,7 @@ class PilotJobs(Scheduler):
             with suppress(CommandFailed):  # plans for other jobs are optional
                 self._plans = await self._batch.plans(self._run, job_name(self._site))
             with suppress(CommandFailed):  # retried with the next plans
-                await self._drains.refresh(self._batch, self._run, held_nodes(pilots), self._post)
+                await self._find_drained(held_nodes(pilots))
         self._tell(pilots)
         if self._leaving:
             return self._settings.poll_s
@@ -372,7 +346,7 @@ class PilotJobs(Scheduler):
     def _orders(self, script: str, now: float) -> list[PilotOrder]:
         """Build the orders, the longest first."""
         # Schedulers refuse an order that names a node they do not know. One GPU of a node cannot be avoided alone
-        without = self._without.union(self._stock.avoided(now), self._drains.nodes)
+        without = self._without.union(self._stock.avoided(now), self._drained)
         avoid = tuple(sorted(self._nodes.intersection(map(node_of, without)) if self._batch.avoids else ()))
         name = job_name(self._site)
         lengths = sorted({min(length, self._longest_s) for length in self._settings.lengths_s}, reverse=True)
@@ -416,47 +390,24 @@ class PilotJobs(Scheduler):
         for until, nodes in groups.items():
             self._post(Allowed(nodes=tuple(sorted(nodes)), until_s=until))
 
-    def _remark(self, topic: str, text: str) -> None:
-        """Post a remark, once while its text stays the same."""
-        if self._remarked.get(topic, "") != text:
-            self._remarked[topic] = text
-            if text:
-                self._post(Remark(text=text))
-
-    async def _pause(self, seconds: float, *, listen: bool) -> None:
-        """Wait until the time or the next event, with a minimum between two looks."""
-        await asyncio.sleep(min(timeouts.TIMEOUTS.pilot_look_gap_s, seconds))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, seconds - timeouts.TIMEOUTS.pilot_look_gap_s)):
-                await (self._hinted.wait() if listen else asyncio.sleep(seconds))
-        await asyncio.sleep(
-            max(self._noticed.values(), default=0.0) + timeouts.TIMEOUTS.after_preemption_s - time.time()
-        )
-
-
-class NodeDrains:
-    """Drained nodes (for example for maintenance) among the nodes that had pilots, with reasons."""
-
-    def __init__(self) -> None:
-        self.nodes: Mapping[str, str] = {}
-
-    async def refresh(self, batch: PilotBackend, run: Run, held: Iterable[str], post: Post) -> None:
+    async def _find_drained(self, held: Iterable[str]) -> None:
         """Query the nodes ``held``, and drained nodes until they return to service; post remarks."""
-        asked = {*map(node_of, held), *self.nodes}
+        asked = {*map(node_of, held), *self._drained}
         if not asked:
             return
-        before, self.nodes = self.nodes, await batch.draining(run, sorted(asked))
+        before, self._drained = self._drained, await self._batch.draining(self._run, sorted(asked))
         reasons: dict[str, list[str]] = {}
-        for node, why in self.nodes.items():
+        for node, why in self._drained.items():
             if node not in before:
                 reasons.setdefault(why, []).append(node)
         for why, drained in reasons.items():
-            post(Remark(text=f"{batch.name} drains {fold(drained)} ({why}): tasks leave, and it is given back"))
+            self._post(Remark(text=f"{self.name} drains {fold(drained)} ({why}): tasks leave, and it is given back"))
 
-    def among(self, names: Iterable[str]) -> frozenset[str]:
-        """Return the drained nodes, and the slots in ``names`` on drained nodes."""
-        gpus = (name for name in names if node_of(name) in self.nodes) if self.nodes else ()
-        return frozenset(self.nodes).union(gpus)
+    async def _pause(self, seconds: float, *, listen: bool) -> None:
+        await super()._pause(seconds, listen=listen)
+        await asyncio.sleep(
+            max(self._noticed.values(), default=0.0) + timeouts.TIMEOUTS.after_preemption_s - time.time()
+        )
 
 
 def blocked(pilots: Sequence[Pilot]) -> str:

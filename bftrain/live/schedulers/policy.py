@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from bftrain.live.schedulers.backend import ALIVE, LATER, Pilot, PilotLimits, PilotState, Trouble
-from bftrain.live.schedulers.base import Count, Positive
+from bftrain.live.schedulers.base import Count, PollSettings, Positive
 
 MOST_WAITING: Final = 64  # however much there is to fill
 _YOUNG_S: Final = 45.0  # pilots that exit before this age failed; agents without a manager exit after 30 s
@@ -42,7 +42,7 @@ _SOONEST_S: Final = 0.5
 _SOON_S: Final = 1.0
 
 
-class PilotPolicySettings(msgspec.Struct, frozen=True, kw_only=True):
+class PilotPolicySettings(PollSettings, frozen=True, kw_only=True):
     """Limits of the stock; 0 nodes mean no limit."""
 
     pending: Annotated[int, Meta(ge=1)] = 4  # pilots of each length that wait for an idle node
