@@ -29,13 +29,10 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 Beside = Callable[[LiveDaemon, LiveService], Coroutine[Any, Any, None]]
 
 
-def run(site: SiteSettings, beside: Beside | None = None, *, ends_with_it: bool = False) -> None:
-    """Run until SIGTERM or SIGINT, which drain; a second signal exits immediately.
-
-    With ``ends_with_it``, the run also shuts down when ``beside`` has finished.
-    """
+def run(site: SiteSettings, beside: Beside | None = None) -> None:
+    """Run until SIGTERM or SIGINT, or ``beside`` finishes, which drain; a second signal exits immediately."""
     allow_many_connections()
-    asyncio.run(LiveProcess(site, beside, ends_with_it=ends_with_it).run())
+    asyncio.run(LiveProcess(site, beside).run())
 
 
 def allow_many_connections() -> None:
@@ -49,13 +46,12 @@ def allow_many_connections() -> None:
 class LiveProcess:
     """One process's live run."""
 
-    def __init__(self, site: SiteSettings, beside: Beside | None = None, *, ends_with_it: bool = False) -> None:
+    def __init__(self, site: SiteSettings, beside: Beside | None = None) -> None:
         self._site = site
         self._beside = beside
-        self._ends_with_it = ends_with_it
         self._signals = 0
-        self._ending: asyncio.Event
-        self._now: asyncio.Event
+        self._ending: asyncio.Event  # after the first signal
+        self._now: asyncio.Event  # after the second
         self._daemon: LiveDaemon
 
     async def run(self) -> None:
@@ -90,14 +86,15 @@ class LiveProcess:
         self._daemon.broke(Fault(f"{about.get('message')}: {type(error).__name__}: {error}"))
 
     async def _live(self, opened: LiveResources) -> None:
-        daemon = self._daemon
-        service = service_of(daemon)
-        api = await self._opened_api(service, opened.site)
-        began = asyncio.create_task(daemon.begin(), name="begin")
-        message = {asyncio.create_task(self._ending.wait()), asyncio.create_task(self._now.wait())}
+        daemon, service = self._daemon, service_of(self._daemon)
+        api = ApiServer(service, opened.site)
+        await api.open()
+        for text in api.socket_warnings:
+            _log.warning("%s", text)
+        began, ending = asyncio.create_task(daemon.begin(), name="begin"), asyncio.create_task(self._ending.wait())
         beside: asyncio.Task[None] | None = None
         try:
-            await _first({began, *message}, daemon.broken)
+            await _first({began, ending}, daemon.broken)
             if began.done():
                 began.result()
                 page = "; the status page: bftrain live page" if service.page().address else ""
@@ -105,7 +102,7 @@ class LiveProcess:
                 notify_systemd("READY=1")
                 if self._beside is not None:
                     beside = asyncio.create_task(self._beside(daemon, service), name="beside")
-                await self._wait_for_end(message, beside, daemon.broken)
+                await _first({ending} if beside is None else {ending, beside}, daemon.broken)
             began.cancel()
             if beside is not None:
                 beside.cancel()
@@ -119,8 +116,8 @@ class LiveProcess:
             if self._now.is_set():
                 raise Interrupted("ended at once; what runs on the nodes is found again, or ends by itself")
         finally:
-            for job in (began, *message):
-                job.cancel()
+            began.cancel()
+            ending.cancel()
             daemon.close()
             await api.close()
             # Release agents, unless the exit is abrupt and another run will take them over
@@ -128,23 +125,6 @@ class LiveProcess:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(timeouts.TIMEOUTS.close_s):
                         await run_in_daemon_thread(opened.hub.close)
-
-    async def _opened_api(self, service: LiveService, site: SiteSettings) -> ApiServer:
-        api = ApiServer(service, site)
-        await api.open()
-        for text in api.socket_warnings:
-            _log.warning("%s", text)
-        return api
-
-    async def _wait_for_end(
-        self, message: set[asyncio.Task[Any]], beside: asyncio.Task[None] | None, broken: asyncio.Future[BaseException]
-    ) -> None:
-        """Wait for a signal, the exit or failure of ``beside``, or an internal error."""
-        if beside is not None:
-            await _first({*message, beside}, broken)
-            if not beside.done() or self._ends_with_it or beside.cancelled() or beside.exception() is not None:
-                return
-        await _first(message, broken)
 
     async def _end_in_order(self, daemon: LiveDaemon, opened: LiveResources) -> None:
         notify_systemd("STOPPING=1")

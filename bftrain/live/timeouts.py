@@ -50,7 +50,6 @@ class Timeouts:
     # Clients
     answer_s: float = 30.0  # a client waits for an answer
     restart_s: float = 3.0  # a client waits for a daemon that restarts
-    quiet_s: float = 8.0  # a client waits for the next update of a stream
 
     # Schedulers
     look_gap_s: float = 0.3  # minimum time between two polls

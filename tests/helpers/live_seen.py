@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from bftrain.live.api.history import HistoryLevel, HistorySample
+from bftrain.live.api.status_stream import HistoryLevel, HistorySample
 from bftrain.live.model.site_config import Api
 from tests.helpers.live_inside import Inside, World, submit
 from tests.helpers.live_thread import LiveThread, live_thread

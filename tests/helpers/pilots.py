@@ -23,8 +23,7 @@ from bftrain.live.schedulers.base import (
     Taken,
     pools_of,
 )
-from bftrain.live.schedulers.hook_files import install
-from bftrain.live.schedulers.hooks import READER, HookListener, HookNews, HookSpool
+from bftrain.live.schedulers.hooks import READER, HookListener, HookNews, HookSpool, install
 from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.wire.authenticated_stream import make_secret

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
-from bftrain.live.schedulers.hook_files import install
+from bftrain.live.schedulers.hooks import install
 from bftrain_elastic.agent.process_tree import children, state_of
 from tests.helpers.live_run import LiveRun, ordinary
 from tests.helpers.slurm import Slurm, wait_until

@@ -16,8 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from bftrain.live.schedulers.hook_files import install
-from bftrain.live.schedulers.hooks import HookListener, HookNews, HookSpool
+from bftrain.live.schedulers.hooks import HookListener, HookNews, HookSpool, install
 from bftrain_elastic.agent.process_tree import descendants
 from bftrain_elastic.manager import launchers
 from tests.helpers import torch

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bftrain.live.api.history import HistorySample, LiveHistory
+from bftrain.live.api.status_stream import HistorySample, LiveHistory
 from tests.helpers.figures import Figures
 from tests.helpers.live_inside import decided, in_a_loop, live_inside, ourselves, submit
 

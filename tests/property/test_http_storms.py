@@ -12,8 +12,8 @@ import h11
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bftrain.live.api import http_connection
-from bftrain.live.api.http_connection import Request, Response
+from bftrain.live.api.routes import Request, Response
+from bftrain.live.api.server import LARGEST_BODY, serve
 
 _HEAD = 32 * 1024
 GO_ON = b"HTTP/1.1 100 \r\n\r\n"
@@ -62,10 +62,6 @@ class Talk:
             return Response(status=404)
         return Response(body=b"x" * 1000)
 
-    @staticmethod
-    def refuse(status: int, words: str) -> Response:
-        return Response(status=status, body=words.encode())
-
     async def hold(self, pieces: list[bytes], cut: bool) -> bytes:  # noqa: FBT001 - drawn by hypothesis
         """Say all pieces, hang up (rudely if ``cut``), and give all that was heard."""
         ours, theirs = socket.socketpair()
@@ -91,7 +87,7 @@ class Talk:
 
     async def _serve(self, ours: socket.socket) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=ours)
-        await http_connection.serve(reader, writer, self.handle, self.refuse)
+        await serve(reader, writer, self.handle)
         assert writer.transport.is_closing()
 
 
@@ -102,7 +98,7 @@ def test_any_bytes_in_any_pieces(storm: list[bytes], cut: bool, size: int) -> No
     talk = Talk()
     seen = asyncio.run(talk.hold([data[at : at + size] for at in range(0, len(data), size)], cut))
     for request in talk.asked:
-        assert len(request.body) <= http_connection.LARGEST_BODY
+        assert len(request.body) <= LARGEST_BODY
         assert sum(map(len, request.headers.values())) <= _HEAD
     if not cut:
         assert re.match(rb"(HTTP/1\.1 [1-5]\d\d |$)", seen), seen[:100]

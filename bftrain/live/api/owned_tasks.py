@@ -12,8 +12,7 @@ from typing import Any, Final
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadInput
 from bftrain.live.daemon.decision_loop import DecisionLoop
-from bftrain.live.daemon.task_manager import TaskManager
-from bftrain.live.daemon.task_progress import TaskProgressTrack
+from bftrain.live.daemon.task_manager import TaskManager, TaskProgressTrack
 from bftrain.live.model.schemas import LogFile, NotFound, TaskView, state_of
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress

@@ -7,8 +7,8 @@ and the query (keywords). The description is generated from these parameters. ``
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, get_type_hints
@@ -18,7 +18,6 @@ from msgspec import Meta
 
 from bftrain.errors import BadConfig, BadInput, UnknownName
 from bftrain.live.api import prometheus
-from bftrain.live.api.http_connection import JSON, Request, Response
 from bftrain.live.api.service import LARGEST, LiveService
 from bftrain.live.api.status_stream import LONGEST_S
 from bftrain.live.model import schemas
@@ -27,6 +26,7 @@ from bftrain.values import wire
 from bftrain.values.job import said
 from bftrain.version import __version__
 
+JSON: Final = "application/json"
 BYTES: Final = "application/octet-stream"
 STREAM: Final = "text/event-stream"
 METRICS: Final = "/metrics"
@@ -56,6 +56,28 @@ _PAGE_HEADERS: Final[Mapping[str, str]] = {
     "referrer-policy": "no-referrer",
     "x-frame-options": "DENY",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request. ``path`` is split at slashes and decoded; headers have lower-case names."""
+
+    method: str
+    path: tuple[str, ...]
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A response: a complete ``body``, or a ``stream`` whose pieces are sent as they arrive."""
+
+    status: int = 200
+    body: bytes = b""
+    kind: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+    stream: AsyncGenerator[bytes, None] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""API server: JSON over HTTP on a Unix socket and, optionally, over TCP. ``routes.py`` lists the routes."""
+"""API server: JSON over HTTP/1.1 on a Unix socket and, optionally, over TCP. ``routes.py`` lists the routes.
+
+h11 parses the protocol; this module adds time-outs and limits. Connections are served one request at a time; bodies are
+small; slow or silent clients are disconnected.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,17 @@ import os
 import shutil
 import socket
 import stat
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import parse_qsl, unquote
+
+import h11
 
 from bftrain.errors import BadConfig, BadInput, BftrainError, NotAvailable
 from bftrain.live import timeouts
-from bftrain.live.api import http_connection
-from bftrain.live.api.http_connection import JSON, Request, Response
-from bftrain.live.api.routes import BYTES, METRICS, ROUTES, Route
+from bftrain.live.api.routes import BYTES, JSON, METRICS, ROUTES, Request, Response, Route
 from bftrain.live.api.service import LiveService
 from bftrain.live.model import callers
 from bftrain.live.model.callers import ApiToken, Caller
@@ -28,6 +34,13 @@ _UNAUTHENTICATED: Final = "TCP without the token"
 _AUTHENTICATED: Final = "TCP with the token"
 _BACKLOG: Final = 1024  # connections at the socket that wait to be let in: no user can fill it faster than it empties
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+LARGEST_BODY: Final = 1 << 20
+_TOO_LARGE: Final = f"the body is larger than {LARGEST_BODY} bytes"
+_LARGEST_HEAD: Final = 32 * 1024
+_MOST_PIECES: Final = 2048  # limit per body: reading byte by byte would block the server
+_CHUNK: Final = 65536
+_LINGER: Final = 4 << 20  # bytes accepted after the response
+Handle = Callable[[Request], Awaitable[Response]]
 _STATUS: Final[Mapping[type[BftrainError], int]] = {**STATUS, NotAvailable: 503, BadInput: 400}
 
 
@@ -167,7 +180,7 @@ class ApiServer:
             self._slots[task] = before
 
     async def _serve(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, owner: str, handle: http_connection.Handle
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, owner: str, handle: Handle
     ) -> None:
         task = asyncio.current_task()
         if task is None:
@@ -184,11 +197,7 @@ class ApiServer:
             return
         self._connections.add(task)
         try:
-            if not placed:
-                refusal = _refusal(503, "there are too many connections at a time")
-                await http_connection.reject_connection(reader, writer, refusal)
-            else:
-                await http_connection.serve(reader, writer, counted, _refusal)
+            await serve(reader, writer, counted if placed else None)
         except asyncio.CancelledError:
             pass  # shutdown
         except Exception as error:  # noqa: BLE001 - a client's data must not disturb other connections
@@ -229,7 +238,7 @@ class ApiServer:
             status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), None)
             if status is None:
                 self._service.fault(error)
-            return _refused(status or 500, Problem(what=error.what, where=error.where, fix=error.fix))
+            return _refusal(status or 500, error.what, where=error.where, fix=error.fix)
         except Exception as error:  # noqa: BLE001 - an internal error must not stop the server
             self._service.fault(error)
             return _refusal(500, f"internal error: {type(error).__name__}: {error}")
@@ -278,9 +287,163 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _refusal(status: int, words: str, headers: Mapping[str, str] | None = None) -> Response:
-    return _refused(status, Problem(what=words), headers)
+def _refusal(status: int, what: str, headers: Mapping[str, str] | None = None, **more: str | None) -> Response:
+    return Response(status=status, body=wire.encode(Refused(error=Problem(what=what, **more))), headers=headers or {})
 
 
-def _refused(status: int, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(status=status, body=wire.encode(Refused(error=problem)), headers=headers or {})
+class BadRequest(Exception):
+    """The request cannot be parsed; ``status`` is the status of the answer."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Handle | None) -> None:
+    """Answer all requests of a connection; without ``handle`` reject the connection."""
+    connection = _ClientConnection(reader, writer)
+    try:
+        if handle is None:
+            await connection.send_last(_refusal(503, "there are too many connections at a time"))
+            return
+        while await connection.serve_one(handle):  # noqa: ASYNC110 - it waits for requests
+            await asyncio.sleep(0)  # a client with many pipelined requests takes turns with other clients
+    except (ConnectionError, TimeoutError, h11.LocalProtocolError):
+        pass  # the client left, or was sent away
+    finally:
+        writer.close()
+        with suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(timeouts.TIMEOUTS.linger_s):
+                await writer.wait_closed()
+
+
+class _ClientConnection:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._state = h11.Connection(h11.SERVER, max_incomplete_event_size=_LARGEST_HEAD)
+        self._head_only = False  # the current request has a normal body again
+
+    async def serve_one(self, handle: Handle) -> bool:
+        try:
+            request = await self._request()
+        except (BadRequest, h11.RemoteProtocolError) as error:
+            status = error.status if isinstance(error, BadRequest) else error.error_status_hint
+            await self.send_last(_refusal(status, str(error)))
+            return False
+        if request is None:
+            return False
+        await self._answer(await handle(request))
+        if self._state.our_state is not h11.DONE or self._state.their_state is not h11.DONE:
+            await self._linger()
+            return False
+        self._state.start_next_cycle()
+        return True
+
+    async def send_last(self, response: Response) -> None:
+        await self._answer(response, last=True)
+        await self._linger()
+
+    async def _linger(self) -> None:
+        """Read and drop the client's remaining bytes.
+
+        Closing earlier would reset the connection before our answer arrives.
+        """
+        with suppress(OSError, TimeoutError):
+            self._writer.write_eof()
+            async with asyncio.timeout(timeouts.TIMEOUTS.linger_s):
+                left = _LINGER
+                while left > 0 and (data := await self._reader.read(_CHUNK)):
+                    left -= len(data)
+
+    async def _request(self) -> Request | None:
+        """Read a request; return ``None`` if the client closed the connection or timed out."""
+        self._head_only = False
+        event = self._state.next_event()
+        if event is h11.NEED_DATA:
+            async with asyncio.timeout(timeouts.TIMEOUTS.idle_connection_s):
+                await self._read()
+        try:
+            async with asyncio.timeout(timeouts.TIMEOUTS.request_s):
+                return await self._read_request(event)
+        except TimeoutError:
+            raise BadRequest(408, f"the request did not arrive within {timeouts.TIMEOUTS.request_s:g} s") from None
+
+    async def _read_request(self, event: object) -> Request | None:
+        head = await self._event() if event is h11.NEED_DATA else event
+        if not isinstance(head, h11.Request):
+            return None
+        self._head_only = head.method == b"HEAD"
+        fields = dict(head.headers)
+        length = fields.get(b"content-length")
+        if length is not None and b"transfer-encoding" in fields:  # a proxy may interpret the other header
+            raise BadRequest(400, "it has both Transfer-Encoding and Content-Length")
+        if int(length or 0) > LARGEST_BODY:
+            raise BadRequest(413, _TOO_LARGE)
+        body, pieces = bytearray(), 0
+        if self._state.they_are_waiting_for_100_continue:
+            await self._send(h11.InformationalResponse(status_code=100, headers=[]))
+        while isinstance(event := await self._event(), h11.Data):
+            body += event.data
+            pieces += 1
+            if len(body) > LARGEST_BODY or pieces > _MOST_PIECES:
+                raise BadRequest(413, f"{_TOO_LARGE}, or in too many pieces")
+        if not isinstance(event, h11.EndOfMessage):
+            return None
+        return _parsed(head, bytes(body))
+
+    async def _event(self) -> object:
+        while (event := self._state.next_event()) is h11.NEED_DATA:
+            await self._read()
+        return event
+
+    async def _read(self) -> None:
+        data = await self._reader.read(_CHUNK)
+        self._state.receive_data(data)
+
+    async def _answer(self, response: Response, *, last: bool = False) -> None:
+        if self._state.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
+            return
+        headers = {
+            "content-type": response.kind,
+            "cache-control": "no-store",
+            "x-content-type-options": "nosniff",
+            **response.headers,
+        }
+        if response.stream is None:
+            headers["content-length"] = str(len(response.body))
+        if last:
+            headers["connection"] = "close"
+        head = h11.Response(status_code=response.status, headers=list(headers.items()))
+        if response.stream is None:
+            await self._send(head, h11.Data(data=b"" if self._head_only else response.body), h11.EndOfMessage())
+            return
+        await self._send(head)
+        try:
+            if not self._head_only:
+                async for piece in response.stream:
+                    await self._send(h11.Data(data=piece))
+        finally:
+            await response.stream.aclose()  # release its resources now
+        await self._send(h11.EndOfMessage())
+
+    async def _send(self, *events: h11.Event) -> None:
+        self._writer.write(b"".join(self._state.send(event) or b"" for event in events))
+        async with asyncio.timeout(timeouts.TIMEOUTS.send_s):
+            await self._writer.drain()
+
+
+def _parsed(head: h11.Request, body: bytes) -> Request:
+    try:
+        target = head.target.decode("ascii")
+        path, _, query = target.partition("?")
+        parts = tuple(unquote(part, errors="strict") for part in path.split("/")[1:])
+        asked = dict(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=50))
+    except (UnicodeDecodeError, ValueError) as error:
+        raise BadRequest(400, f"the address cannot be read: {error}") from error
+    if head.method == b"CONNECT":
+        raise BadRequest(405, "this server is no proxy")
+    if not target.startswith("/"):
+        raise BadRequest(400, "the address must begin with '/'")
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+    return Request(head.method.decode("ascii"), parts, asked, headers, body)

@@ -32,8 +32,7 @@ from bftrain.live.daemon.decision_loop import DecisionLoop
 from bftrain.live.daemon.launcher_pool import LauncherPool
 from bftrain.live.daemon.node_manager import NodeManager
 from bftrain.live.daemon.task_manager import TaskManager
-from bftrain.live.daemon.task_store import TaskStore
-from bftrain.live.daemon.usage_ledger import GROUPINGS, usage
+from bftrain.live.daemon.task_store import GROUPINGS, TaskStore, usage
 from bftrain.live.log import RecentWarnings
 from bftrain.live.model import schemas
 from bftrain.live.model.background_thread import run_in_daemon_thread, within

@@ -124,7 +124,7 @@ def run_demo(limit_s: float, out: Output) -> None:
             _log.info("time limit of %g s: unfinished tasks would continue from here", limit_s)
 
     with tempfile.TemporaryDirectory(prefix="bftrain-demo-") as folder, logged("demo", out, logging.DEBUG):
-        process.run(demo_site(Path(folder)), beside, ends_with_it=True)
+        process.run(demo_site(Path(folder)), beside)
         # After tasks have put themselves in order
         tasks = [task for service in services for task in service.tasks(ourselves(), all=True)]
     rows = [

@@ -106,7 +106,7 @@ def check(config: Path, out: Output) -> None:
     """
     import asyncio
 
-    from bftrain.live.daemon.site_check import examine
+    from bftrain.live.daemon.startup import examine
     from bftrain.live.model.site_config import load
     from bftrain.live.schedulers.base import FindingState
 
@@ -208,7 +208,7 @@ def install(kind: Literal["slurm", "pbs"], spool: Path, hook: Path, owner: str, 
     """Write the hook, create the spool, and print the remaining steps."""
     from rich.text import Text
 
-    from bftrain.live.schedulers.hook_files import install
+    from bftrain.live.schedulers.hooks import install
 
     done = install(kind, spool=spool, hook=hook, owner=owner, writer=writer)
     place = "slurm.conf, and then restart slurmctld" if kind == "slurm" else "a shell, as a manager of PBS"
@@ -236,7 +236,7 @@ def check_hooks(client: Client, out: Output) -> None:
     """Send a test message through the spool of a live run, and print the reports of hooks."""
     import time
 
-    from bftrain.live.schedulers.hook_files import send_check
+    from bftrain.live.schedulers.hooks import send_check
 
     found = client.status().hooks
     if found is None:

@@ -468,7 +468,7 @@ def _day(text: str) -> str:
 
 def _of_journal(path: Path, by: str, since: str) -> Sequence[UsageRow]:
     from bftrain.journal import Journal
-    from bftrain.live.daemon.usage_ledger import usage as usage_of
+    from bftrain.live.daemon.task_store import usage as usage_of
 
     with Journal.open(path) as opened:
         return usage_of(opened, by, since)

@@ -19,12 +19,10 @@ from bftrain.live import timeouts
 from bftrain.live.daemon.decision_loop import DecisionLoop
 from bftrain.live.daemon.housekeeping import Housekeeping
 from bftrain.live.daemon.launcher_pool import LauncherPool
-from bftrain.live.daemon.node_manager import NodeManager
-from bftrain.live.daemon.reconcile import NodeTracker, node_events, task_events
+from bftrain.live.daemon.node_manager import NodeManager, NodeTracker, node_events, task_events
 from bftrain.live.daemon.startup import ENDED, LiveResources, run_before
 from bftrain.live.daemon.task_manager import TaskManager
-from bftrain.live.daemon.task_store import CLUSTER, TaskStore
-from bftrain.live.daemon.usage_ledger import UsageLedger
+from bftrain.live.daemon.task_store import CLUSTER, TaskStore, UsageLedger
 from bftrain.live.log import RecentWarnings
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.schemas import HandBack, HarvestingView

@@ -28,7 +28,7 @@ from bftrain.config import Settings
 from bftrain.deciding.harvester import DecisionRequest, Harvester
 from bftrain.deciding.solve_with_fallback import ChosenSizes
 from bftrain.errors import BftrainError, Fault
-from bftrain.journal import Journal, JournalStalled, Statement
+from bftrain.journal import Journal, JournalStalled
 from bftrain.live import timeouts
 from bftrain.live.daemon.launcher_pool import LauncherPool
 from bftrain.live.daemon.node_manager import NodeManager
@@ -89,20 +89,10 @@ class DecisionLoop:
         return self._tasks.now
 
     @property
-    def steps(self) -> int:
-        """The number of entries of the journal."""
-        return len(self._journal)
-
-    @property
     def pool(self) -> frozenset[str]:
         """The nodes in use, including nodes of events that are not applied yet."""
         joining = {node for event in self._waiting if isinstance(event, NodesJoined) for node in event.nodes}
         return self._harvester.pool | joining if joining else self._harvester.pool
-
-    @property
-    def unused(self) -> frozenset[str]:
-        """The nodes in use without tasks."""
-        return self.pool.difference(*self._harvester.held.values())
 
     @property
     def idle(self) -> bool:
@@ -122,11 +112,8 @@ class DecisionLoop:
 
     def write(self, *, sync: bool = True) -> bool:
         """Write the due statements of the store; return whether they are written."""
-        return self.change(self._store.due(), sync=sync)
-
-    def change(self, statements: Sequence[Statement], *, sync: bool = True) -> bool:
-        """Write statements without an event; return whether they are written."""
-        return not statements or self._write(lambda: self._journal.change(*statements, sync=sync))
+        due = self._store.due()
+        return not due or self._write(lambda: self._journal.change(*due, sync=sync))
 
     def perform(self, step: Callable[[], None]) -> bool:
         """Run a step on the journal in its turn, now or when it is writable; return whether it ran."""

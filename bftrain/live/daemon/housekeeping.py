@@ -21,8 +21,7 @@ from bftrain.errors import BftrainError
 from bftrain.journal import Journal
 from bftrain.journal_file import complete_file, copy_journal
 from bftrain.live import timeouts
-from bftrain.live.daemon.task_store import EndedTask, TaskStore
-from bftrain.live.daemon.usage_ledger import without_tasks
+from bftrain.live.daemon.task_store import EndedTask, TaskStore, without_tasks
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.schedulers.backend import PILOT_LOGS

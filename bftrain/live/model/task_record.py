@@ -91,12 +91,6 @@ class LiveTaskRecord(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the task is not over yet."""
         return self.state in UNFINISHED
 
-    @property
-    def work_left(self) -> float | None:
-        """Samples left, if the total is known."""
-        work = self.spec.work_samples
-        return None if work is None else max(0.0, work - self.progress.done_samples)
-
 
 def is_name(text: str) -> bool:
     """Return whether a task can have this name, which becomes part of paths, file names and addresses."""

@@ -275,7 +275,7 @@ class Run:
         self.service: LiveService
         meet(world)
 
-        async def besides(daemon: LiveDaemon, _: object, service: LiveService) -> None:
+        async def besides(daemon: LiveDaemon, service: LiveService) -> None:
             self.daemon, self.service = daemon, service
             self.began.set()
             await asyncio.Event().wait()

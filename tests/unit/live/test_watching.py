@@ -18,7 +18,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from bftrain import NodesJoined, NotNow, SpeedCurve, TaskFailed, __version__
-from bftrain.live.api.history import EventFeed, FeedChange, HistoryAverages, HistoryLevel, HistorySample, LiveHistory
+from bftrain.live.api.status_stream import (
+    EventFeed,
+    FeedChange,
+    HistoryAverages,
+    HistoryLevel,
+    HistorySample,
+    LiveHistory,
+)
 from tests.helpers.asking import ask
 from tests.helpers.live_inside import (
     Api,

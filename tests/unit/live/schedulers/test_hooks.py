@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from bftrain import NotAvailable, UsageError
-from bftrain.live.schedulers.hook_files import hook_text, install
+from bftrain.live.schedulers.hooks import hook_text, install
 from tests.helpers.fake_pbs_module import EVENTS
 from tests.helpers.fake_pbs_module import run_hook as run_pbs_hook
 from tests.helpers.in_process import CommandLine
