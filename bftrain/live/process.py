@@ -50,8 +50,8 @@ class LiveProcess:
         self._site = site
         self._beside = beside
         self._signals = 0
-        self._ending: asyncio.Event  # after the first signal
-        self._now: asyncio.Event  # after the second
+        self._ending: asyncio.Event  # set by the first signal
+        self._now: asyncio.Event  # set by the second
         self._daemon: LiveDaemon
 
     async def run(self) -> None:

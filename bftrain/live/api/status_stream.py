@@ -525,10 +525,10 @@ class _Entry(NamedTuple):
 
 
 class EventFeed:
-    """The latest events. Adding one is cheap; texts are made on request, and for the log."""
+    """The latest events. Adding one is cheap; texts are made on request, and for the log by ``name_of``."""
 
     def __init__(self, name_of: NameOf = str) -> None:
-        self._name_of = name_of  # for the log
+        self._name_of = name_of
         self._entries: deque[_Entry] = deque(maxlen=KEPT)
         self.last = 0  # the number of the last entry
 
