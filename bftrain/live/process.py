@@ -65,8 +65,6 @@ class LiveProcess:
         opened = open_site(self._site, tell)
         try:
             self._daemon = LiveDaemon(opened)
-            if before := self._daemon.run_before:
-                _log.info("%s", before)
             loop.set_exception_handler(self._on_internal_error)
             await self._live(opened)
         finally:

@@ -26,7 +26,6 @@ class Timeouts:
     restore_s: float = 30.0  # time at startup for the file systems of all tasks together
     restore_task_s: float = 1.0  # minimum wait for each task
     first_look_s: float = 20.0  # time at startup for the scheduler to list our nodes
-    slow_look_s: float = 5.0  # then it prints that it waits
     sweep_s: float = 10.0  # the daemon retries the release of surplus nodes
     journal_retry_s: float = 2.0  # the decision loop tries again to write the journal, such as on a full disk
     solver_overtime_s: float = 10.0  # the decision loop waits for a solver beyond its deadline

@@ -23,23 +23,19 @@ from bftrain.cli.output import Output
 from bftrain.cli.settings import DurationType, with_options
 from bftrain.errors import BadInput, BftrainError, Interrupted, NotAvailable, PartlyFailed, UsageError
 from bftrain.live.commands.tasks import OVER, clock, talks
-from bftrain.live.daemon.task_store import script_of
 from bftrain.live.model.schemas import Submission, TaskEdit
 from bftrain.taskfiles.files import toml_records
-from bftrain.taskfiles.profile_files import load_profiles
 from bftrain.taskfiles.records import ON_THE_CALENDAR, batch_of, check_keys, profile, sizes_of, spread_of
 from bftrain.values import wire
 from bftrain.values.checks import repeated
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.job import Run, described
-from bftrain.values.wire import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bftrain.live.client import Client
     from bftrain.live.model.schemas import TaskView
-    from bftrain.taskfiles.records import Profile
 
 _ASK_S: Final = 1.0
 _CURVE_POINT: Final = re.compile(r"\d{1,9}:\d+(\.\d*)?([eE]\d{1,2})?")
@@ -143,11 +139,6 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
     metavar="[KIND=]N:V,N:V",
     help="Samples/s by nodes, such as 1:100,2:190; once per node kind [measured].",
 )
-@click.option(
-    "--profiles",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Speeds by script, as bftrain journal profiles writes them, for tasks without speeds.",
-)
 @click.option("--kinds", callback=_names, metavar="KIND,KIND", help="Node kinds on which it runs, equally fast [any].")
 @click.option("--deadline", type=MomentOption(), help="Deadline [none].")
 @with_options(task_options())
@@ -159,7 +150,6 @@ def command(
     folder: Path | None,
     cwd: Path | None,
     env: tuple[str, ...],
-    profiles: Path | None,
     client: Client,
     out: Output,
     **given: Any,  # noqa: ANN401 - the other options
@@ -170,7 +160,7 @@ def command(
     options |= {name: value for name, value in given.items() if value is not None}
     options |= {name: str(path.absolute()) for name, path in (("folder", folder), ("cwd", cwd)) if path is not None}
     options |= {"env": _environment(env)} if env else {}
-    submissions = _submissions(what, words, options, grid, _learned(profiles))
+    submissions = _submissions(what, words, options, grid)
     if (twice := repeated([one.name for one in submissions])) and grid != [{}]:
         fix = "choose values that differ in their first letters and digits"
         raise UsageError(f"two tasks would be called '{twice}'", where="--grid", fix=fix)
@@ -228,16 +218,8 @@ def wait_for(numbers: Sequence[int], client: Client) -> list[TaskView]:
     return [ended[number] for number in numbers]
 
 
-def _learned(path: Path | None) -> Mapping[str, Profile]:
-    return {} if path is None else {each.name: each for each in load_profiles(path)}
-
-
 def _submissions(
-    what: str,
-    words: tuple[str, ...],
-    options: dict[str, Any],
-    grid: Sequence[Mapping[str, str]],
-    learned: Mapping[str, Profile],
+    what: str, words: tuple[str, ...], options: dict[str, Any], grid: Sequence[Mapping[str, str]]
 ) -> list[Submission]:
     if what.endswith(".toml"):
         records = records_of(Path(what))
@@ -249,12 +231,12 @@ def _submissions(
             record.update(options)
             record["args"] = [*record.get("args", []), *words]
         base = Path(what).absolute().parent
-        return [submission_of(_varied(one, at), where, base, learned) for where, one in records for at in grid]
+        return [submission_of(_varied(one, at), where, base) for where, one in records for at in grid]
     sizes_of(options, "--nodes")  # names the option if it is invalid
     record = {"script" if what.endswith(".py") else "command": what, "args": list(words), **options}
     if what.endswith(".py") and not Path(what).is_file():
         raise BadInput("there is no such file", where=what)
-    return [submission_of(_varied(record, at), "bftrain submit", Path.cwd(), learned) for at in grid]
+    return [submission_of(_varied(record, at), "bftrain submit", Path.cwd()) for at in grid]
 
 
 def _grid(given: Sequence[str]) -> list[dict[str, str]]:
@@ -298,19 +280,15 @@ def records_of(path: Path) -> list[tuple[str, dict[str, Any]]]:
     return records
 
 
-def submission_of(
-    record: dict[str, Any], where: str, base: Path, learned: Mapping[str, Profile] = NOTHING
-) -> Submission:
+def submission_of(record: dict[str, Any], where: str, base: Path) -> Submission:
     """Build the request for one record; relative paths are relative to ``base``.
-
-    A task without speeds of its own uses its script's speeds in ``learned``.
 
     A live run ignores ``user`` and ``submit_s``: a task belongs to its sender and starts when it is sent.
     """
     check_keys(record, where)
     given: dict[str, Any] = {key: record[key] for key in _OF_THE_TASK if key in record} | sizes_of(record, where)
     given |= _deadline(record, where)
-    given = {**_measured(record, where, learned), **given}
+    given = {**_measured(record, where), **given}
     run: dict[str, Any] = {key: record[key] for key in _OF_THE_RUN if key in record}
     run["cwd"] = str((base / run.get("cwd", ".")).resolve())
     if "folder" in run:
@@ -330,18 +308,13 @@ def submission_of(
     return wire.convert({"run": run, **given}, Submission, where=where)
 
 
-def _measured(record: dict[str, Any], where: str, learned: Mapping[str, Profile]) -> dict[str, Any]:
-    """Return speeds and costs of the task's profile (default: its script's profile)."""
-    if "profile" in record:
-        if "curve" in record:
-            raise BadInput("profile and curve are both given", where=where, fix="omit one of them")
-        found: Profile | None = profile(str(record["profile"]), where=f"{where}: profile")
-    elif "curve" in record or "curves" in record:
-        found = None
-    else:
-        found = learned.get(script_of([str(record.get("script", record.get("command", "")))]))
-    if found is None:
+def _measured(record: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return speeds and costs of the task's profile."""
+    if "profile" not in record:
         return {}
+    if "curve" in record:
+        raise BadInput("profile and curve are both given", where=where, fix="omit one of them")
+    found = profile(str(record["profile"]), where=f"{where}: profile")
     costs = {"grow_cost_s": found.grow_cost_s, "shrink_cost_s": found.shrink_cost_s}
     costs |= {} if found.start_cost_s is None else {"start_cost_s": found.start_cost_s}
     return {**costs, "curve": wire.plain(found.curve)}

@@ -21,7 +21,7 @@ from bftrain.errors import BadInput, Interrupted, NotAvailable, PartlyFailed, Us
 from bftrain.node_units import NODE, node_of, words_of
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
     from bftrain.live.client import Client
     from bftrain.live.model.schemas import StatusView, TaskView, UsageRow
@@ -175,11 +175,11 @@ def _status_and_tasks(run: StatusView, tasks: Sequence[TaskView]) -> RenderableT
 
 def _watch(look: Callable[[], RenderableType]) -> None:
     """Show the result of ``look`` on a separate screen until Ctrl-C, even while the live run does not answer."""
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.live import Live
 
     console, shown, silent_since_s = Console(**LITERAL), look(), 0.0
-    screen = Live(_fitting(console, shown), console=console, screen=True, auto_refresh=False)
+    screen = Live(shown, console=console, screen=True, auto_refresh=False)
     with suppress(KeyboardInterrupt), screen as live:
         while True:
             time.sleep(_WATCH_S)
@@ -188,21 +188,7 @@ def _watch(look: Callable[[], RenderableType]) -> None:
             except NotAvailable:  # the daemon restarts, or its machine is busy
                 silent_since_s = silent_since_s or time.time()
             notice = f"no answer since {clock(silent_since_s)}" if silent_since_s else ""
-            live.update(_fitting(console, shown, notice), refresh=True)
-
-
-def _fitting(console: Console, shown: RenderableType, notice: str = "") -> RenderableType:
-    """Return the notice, the lines that fit on the terminal, and the number of hidden lines."""
-    from rich.console import Group
-    from rich.segment import SegmentLines
-
-    head = [notice] if notice else []
-    lines = console.render_lines(shown)
-    room = console.height - len(head)
-    if len(lines) <= room:
-        return Group(*head, shown)
-    kept = max(0, room - 1)
-    return Group(*head, SegmentLines(lines[:kept], new_lines=True), f"{len(lines) - kept} more lines")
+            live.update(Group(notice, shown) if notice else shown, refresh=True)
 
 
 def row(task: TaskView, now_s: float) -> tuple[object, ...]:

@@ -20,7 +20,7 @@ from bftrain.live.daemon.decision_loop import DecisionLoop
 from bftrain.live.daemon.housekeeping import Housekeeping
 from bftrain.live.daemon.launcher_pool import LauncherPool
 from bftrain.live.daemon.node_manager import NodeManager, NodeTracker, node_events, task_events
-from bftrain.live.daemon.startup import ENDED, LiveResources, run_before
+from bftrain.live.daemon.startup import LiveResources
 from bftrain.live.daemon.task_manager import TaskManager
 from bftrain.live.daemon.task_store import CLUSTER, TaskStore, UsageLedger
 from bftrain.live.log import RecentWarnings
@@ -74,7 +74,6 @@ class LiveDaemon:
             site.times.settle_s,
         )
         self.housekeeping = Housekeeping(site, opened.journal, store, self.decision_loop.perform)
-        self.run_before = run_before(store)
         self.since_s = self.decision_loop.now
         self.observers: list[Observer] = [self.harvesting.observe]
         self.ready = asyncio.Event()  # set when tasks can be changed
@@ -107,7 +106,6 @@ class LiveDaemon:
         self._record_cluster()
         self._record_kinds()
         self.task_store.begin(time.time(), self.site.digest, self.site)
-        self.task_store.record_fact(ENDED, "")
         self.launcher_pool.launcher(self.site.launcher)  # fail early if it is unavailable
         deadline = time.monotonic() + timeouts.TIMEOUTS.restore_s
         for record in self.task_store.unfinished:
@@ -176,7 +174,6 @@ class LiveDaemon:
         self.decision_loop.hold_back()
         await self.node_manager.drain(self.decision_loop.pool)
         self.task_manager.progress()
-        self.task_store.record_fact(ENDED, f"{time.time():.0f}")
         self.decision_loop.write(sync=False)
         await run_in_daemon_thread(self.launcher_pool.close)
         if self.decision_loop.stalled is not None:  # the notice must not claim that all is stored

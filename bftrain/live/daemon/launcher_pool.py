@@ -53,15 +53,15 @@ class LauncherPool:
 
     def narrow(self, task: str, size: int | None) -> None:
         """Let a task run on only the first ``size`` of its nodes, if its launcher supports that."""
-        narrow = getattr(self._of.get(task), "narrow", None)
-        if narrow is not None:
-            narrow(task, size)
+        self._call(task, "narrow", size)
 
     def set_batch(self, task: str, batch: int) -> None:
         """Set the samples of a task's step, if its launcher supports that."""
-        set_batch = getattr(self._of.get(task), "set_batch", None)
-        if set_batch is not None:
-            set_batch(task, batch)
+        self._call(task, "set_batch", batch)
+
+    def _call(self, task: str, method: str, value: object) -> None:
+        if (optional := getattr(self._of.get(task), method, None)) is not None:
+            optional(task, value)
 
     def carry_out(self, actions: Iterable[Action], *, vacating: Collection[str] = ()) -> None:
         """Carry out actions without blocking. Nodes in ``vacating`` are vacated as in a planned change."""

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,21 +57,9 @@ class NodeManager:
 
     async def check(self, agent: AgentOrder, patience_s: float) -> None:
         """Raise ``NotAvailable`` if the scheduler can never work with the site's settings, as far as it knows."""
-        with suppress(TimeoutError), self._remarked_if_slow():
+        with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 await self._scheduler.check(agent)
-
-    @contextmanager
-    def _remarked_if_slow(self) -> Iterator[None]:
-        """Remark a slow scheduler at startup, which has to wait for its first answer."""
-        what = f"scheduler '{self._scheduler.name}' has not answered yet; it is waited for, less than a minute"
-        text = f"{what}: what runs on nodes goes on, and nothing else is started"
-        slow = None if self._opened else self._loop.call_later(timeouts.TIMEOUTS.slow_look_s, _log.warning, "%s", text)
-        try:
-            yield
-        finally:
-            if slow is not None:
-                slow.cancel()
 
     def run(self, agent: AgentOrder) -> None:
         """Listen to the scheduler, and poll it now and then."""
@@ -93,9 +81,8 @@ class NodeManager:
         """Query the scheduler for our nodes; messages that arrive meanwhile override the answer."""
         self._since_look = []
         try:
-            with self._remarked_if_slow():
-                async with asyncio.timeout(patience_s):
-                    allowed = await self._scheduler.look()
+            async with asyncio.timeout(patience_s):
+                allowed = await self._scheduler.look()
         except Exception as error:  # noqa: BLE001 - a third-party scheduler may raise anything
             _log.warning("scheduler '%s' cannot be asked: %s", self._scheduler.name, in_words(error))
             allowed = None

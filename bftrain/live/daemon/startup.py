@@ -38,7 +38,6 @@ from bftrain_elastic.wire.authenticated_stream import make_secret, read_secret
 
 _PORT: Final = "port of the hub"
 _EPOCH: Final = "epoch"
-ENDED: Final = "ended in order"  # time of a clean shutdown, as a fact; "" during a run
 
 
 @dataclass
@@ -253,17 +252,6 @@ def _agent_order(site: SiteSettings, hub: AgentHub | None) -> AgentOrder:
     if agents.nice:
         words += ["--nice", f"{agents.nice}"]
     return AgentOrder(argv=(agents.python, "-m", "bftrain_elastic.agent", *words))
-
-
-def run_before(task_store: TaskStore) -> str:
-    """Return how the previous run stopped; "" for a first run."""
-    if not task_store.runs:
-        return ""
-    ended = task_store.fact(ENDED)
-    how = "did not end in order: it was cut off"
-    if ended.isdecimal():
-        how = f"ended in order on {time.strftime('%Y-%m-%d at %H:%M:%S', time.localtime(int(ended)))}"
-    return f"start {task_store.runs + 1} on this state; the run before {how}"
 
 
 _LOOPBACK: Final = ("127.", "localhost", "::1")

@@ -328,11 +328,6 @@ class TaskStore:
             self._facts[key] = value
             self._pending.append(("INSERT OR REPLACE INTO fact VALUES (?, ?)", (key, value)))
 
-    @property
-    def runs(self) -> int:
-        """The number of earlier live runs on this journal."""
-        return int(self._journal.rows("SELECT count(*) FROM begun")[0][0])
-
     def begin(self, time_s: float, digest: str, site: object) -> None:
         """Record the start of a run, and its settings."""
         row = (time_s, len(self._journal), digest, wire.encode(site).decode())

@@ -87,12 +87,6 @@ def test_watch_continues_when_the_live_run_answers_again(live: ObservedRun) -> N
         live.take("n5")
 
 
-def test_watch_shows_what_fits_on_the_terminal(live: ObservedRun) -> None:
-    with Watch(live, lines=5) as watch:
-        watch.until("4 ours, 3 of them used")
-        watch.until(" more lines")
-
-
 @pytest.mark.parametrize("more", [(), ("--json",)])
 def test_watch_needs_a_terminal(bftrain: CommandLine, live: ObservedRun, more: tuple[str, ...]) -> None:
     ended = bftrain("status", "--watch", *more, "--live", live.run.socket)

@@ -30,9 +30,7 @@ from tests.helpers.live_inside import (
     parts,
     site_of,
     submit,
-    until,
 )
-from tests.helpers.timeouts import set_timeouts
 
 SHARED = '[api]\nmode = "666"\n'
 
@@ -404,24 +402,6 @@ async def test_a_site_that_can_never_work_ends_at_once_and_begins_nothing(tmp_pa
         assert not daemon.ready.is_set()
         assert world.log == []
         assert daemon.task_store.due() == []
-
-
-@in_a_loop
-async def test_a_scheduler_that_does_not_answer_at_the_start_is_remarked_while_it_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world, answers = World(), asyncio.Event()
-
-    async def check(_: object) -> None:
-        await answers.wait()
-
-    set_timeouts(monkeypatch, slow_look_s=0.0)
-    async with live_inside(tmp_path, world, begin=False) as (daemon, _, _, _):
-        with mock.patch.object(World, "check", staticmethod(check), create=True):
-            began = asyncio.create_task(daemon.begin())
-            await until(lambda: "has not answered yet" in "".join(one.text for one in daemon.notices.latest))
-            answers.set()
-            await began
 
 
 def test_a_secret_that_others_can_read_is_refused(world: World, tmp_path: Path) -> None:
