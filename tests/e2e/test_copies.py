@@ -60,6 +60,6 @@ def test_a_state_that_is_too_large_for_all_agents_is_noted_and_training_goes_on(
         site.start("n1")
         note = site.first("note", true=lambda one: "no agent has room" in one["text"])
         assert "40 MB" in note["text"]
-        assert "70 MB (copies_mb)" in note["text"]
+        assert "70 MB (copies_memory)" in note["text"]
         site.messages.steps(site.task, 1, 20)
         assert site.of("copied") == []

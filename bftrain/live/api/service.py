@@ -308,7 +308,7 @@ class LiveService:
             kinds=self._kinds(),
             pools=facts.pools,
             agents=len(self._nodes.node_tracker.present),
-            copies_mb=site.agents.copies_mb,
+            copies_memory=site.agents.copies_memory,
             drained=len(self._store.drained),
             running=states.count("running"),
             waiting=states.count("waiting"),

@@ -224,6 +224,18 @@ def pool_in_words(name: str, pool: PoolView) -> str:
     return f"{name}: {counted(pool.nodes, 'node')} ours by {pool.scheduler}"
 
 
+def copies_in_words(status: StatusView) -> str:
+    """Return the memory that nodes lend to copies of states; "" for none."""
+    memory = status.copies_memory
+    if not float(memory.removesuffix("%")):
+        return ""
+    return (
+        f"of states, in up to {memory} of each node's free memory"
+        if "%" in memory
+        else f"of states, up to {memory} MB a node"
+    )
+
+
 def scheduler_in_words(status: StatusView) -> str:
     """Return the scheduler's name, and the number of polls."""
     from bftrain.text_formats import counted
@@ -315,7 +327,7 @@ def status_table(status: StatusView) -> RenderableType:
             units("nodes"),
             f"{status.pool} ours, {status.used} of them used; {status.agents} agents, {status.drained} drained",
         ),
-        ("copies", f"of states in memory, up to {status.copies_mb:,.0f} MB an agent" if status.copies_mb else ""),
+        ("copies", copies_in_words(status)),
         ("kinds", kinds_in_words(status)),
         *(("pool", units(pool_in_words(name, pool))) for name, pool in status.pools.items()),
         ("tasks", f"{status.running} running, {status.waiting} waiting, {status.paused} paused, {status.over} over"),

@@ -247,8 +247,8 @@ def _agent_order(site: SiteSettings, hub: AgentHub | None) -> AgentOrder:
         words += ["--grace", f"{agents.grace_s:g}"]
     if agents.log_mb != Agents().log_mb:  # otherwise pilots of an earlier version would be replaced needlessly
         words += ["--log-limit", f"{agents.log_mb:g}"]
-    if agents.copies_mb:
-        words += ["--copies", f"{agents.copies_mb:g}"]
+    if agents.copies_memory != Agents().copies_memory:
+        words += ["--copies", agents.copies_memory]
     if agents.nice:
         words += ["--nice", f"{agents.nice}"]
     return AgentOrder(argv=(agents.python, "-m", "bftrain_elastic.agent", *words))

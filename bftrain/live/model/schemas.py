@@ -272,7 +272,9 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     kinds: Annotated[Mapping[str, KindView], said("Nodes by kind, if the site defines kinds.")] = {}
     pools: Annotated[Mapping[str, PoolView], said("Nodes by pool, if the site has several or a named one.")] = {}
     agents: Annotated[int, said("Nodes with an agent.")]
-    copies_mb: Annotated[float, said("Memory of each agent for copies of the states of other nodes' tasks, MB.")] = 0.0
+    copies_memory: Annotated[
+        str, said("Memory of each node for copies of the states of other nodes' tasks: a share of it, or MB.")
+    ] = "0"
     drained: Annotated[int, said("Nodes that must not be used.")]
     running: Annotated[int, said("Tasks with nodes.")]
     waiting: Annotated[int, said("Tasks that wait for nodes.")]

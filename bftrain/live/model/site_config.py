@@ -136,7 +136,8 @@ class Agents(_Table, frozen=True, kw_only=True):
     grace_s: NotNegative = 0.0  # time from the scheduler's SIGTERM to its SIGKILL: tasks may hand over or save
     settle_s: NotNegative = 5.0  # delay of a preemption between the processes of a node and its agent
     log_mb: Annotated[float, Meta(ge=1, le=1e15)] = 64.0  # kept of a worker's output: the beginning and the end
-    copies_mb: Annotated[float, Meta(ge=0, le=1e9)] = 0.0  # memory of a node for copies of other nodes' tasks; 0: none
+    # Memory of a node for copies of the states of other nodes' tasks: a share of what is free, or megabytes; 0: none
+    copies_memory: Annotated[str, Meta(pattern=r"^\d{1,9}(\.\d{1,9})?%?$")] = "10%"
     nice: Annotated[int, Meta(ge=0, le=19)] = 0  # niceness of imports and workers, as for nice(1)
 
 

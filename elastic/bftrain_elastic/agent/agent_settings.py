@@ -14,8 +14,10 @@ from bftrain_elastic.agent.prefork_server import PRELOADED
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.wire.authenticated_stream import read_secret
 from bftrain_elastic.wire.network_interfaces import towards
+from bftrain_elastic.worker.background_save import available_memory
 
 AUTO: Final = "auto"  # instead of an address
+COPIES_MEMORY: Final = "10%"  # share of the free memory when the agent starts
 
 
 class AgentSettings(argparse.Namespace):
@@ -76,8 +78,8 @@ def command_line(description: str) -> argparse.ArgumentParser:
     add("--remove", type=Path, help="remove this folder if --parent ended before the agent")
     log = "megabytes of what a worker printed that are kept, of the beginning and the end"
     add("--log-limit", metavar="MB", type=_megabytes, default="64", help=log)
-    copies = "megabytes of memory for copies of the states of tasks on other nodes; 0: none"
-    add("--copies", dest="copies_bytes", metavar="MB", type=_megabytes_or_none, default="0", help=copies)
+    copies = "memory for copies of the states of tasks on other nodes: a share of what is free, or megabytes; 0: none"
+    add("--copies", dest="copies_bytes", metavar="SHARE%|MB", type=_memory, default=COPIES_MEMORY, help=copies)
     nice = "by which what runs here yields to other processes of the node, 0 to 19: imports and workers"
     add("--nice", metavar="N", type=int, choices=range(20), default=0, help=nice)
     return parser
@@ -100,10 +102,10 @@ def _megabytes(text: str) -> int:
     return int(1e6 * found)
 
 
-def _megabytes_or_none(text: str) -> int:
-    if not (found := float(text)) >= 0.0:
+def _memory(text: str) -> int:
+    if not (found := float(text.removesuffix("%"))) >= 0.0:
         raise ElasticError("must not be negative", where="--copies")
-    return int(1e6 * found)
+    return int(found / 100.0 * available_memory()) if text.endswith("%") else int(1e6 * found)
 
 
 def _modules(text: str) -> tuple[str, ...]:

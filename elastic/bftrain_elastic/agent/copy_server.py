@@ -13,6 +13,7 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -31,7 +32,6 @@ from bftrain_elastic.wire.copy_stream import (
     GetCopy,
     PutCopy,
     copy_key,
-    digest_of,
     digest_of_all,
 )
 from bftrain_elastic.wire.messages import (
@@ -52,11 +52,18 @@ _STRANGER_S: Final = 5.0  # time limit of authentication
 _IDLE_S: Final = 60.0  # a worker that sends nothing for so long connects again
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class _Copy:
     state: CopyState = field(default_factory=CopyState)
     size: int = 0
-    pieces: tuple[tuple[bytearray, str], ...] = ()  # content and digest
+    pieces: tuple[tuple[bytearray, str], ...] = ()  # pieces and their digests
+    spares: dict[int, bytearray] = field(default_factory=dict)  # memory for later pieces of these numbers
+
+    def reuse(self, old: _Copy) -> None:
+        """Keep the memory of the copy before: the kernel takes longer for new memory than a piece for its way."""
+        kept = {id(content) for content, _ in self.pieces}
+        freed = {number: one for number, (one, _) in enumerate(old.pieces) if id(one) not in kept}
+        self.spares = old.spares | freed
 
 
 @dataclass(eq=False, slots=True)
@@ -65,6 +72,7 @@ class _Incoming:
 
     put: PutCopy
     base: _Copy
+    spares: dict[int, bytearray]
     stream: CopyStream
     left: int  # bytes that may still arrive
     pieces: dict[int, tuple[bytearray, str]] = field(default_factory=dict)
@@ -74,10 +82,8 @@ class _Incoming:
         if not 0 < piece.size <= self.left:
             raise BadMessage("the copy is larger than announced")
         self.left -= piece.size
-        content = self.stream.piece(piece.size)
-        if digest_of(content) != piece.digest:
-            raise BadMessage(f"piece {piece.number} of the copy is damaged")
-        self.pieces[piece.number] = content, piece.digest
+        content = self.stream.piece(piece.size, self.spares.pop(piece.number, None))
+        self.pieces[piece.number] = content, piece.digest  # who reads it checks the digest: this node has other work
 
     def complete(self, end: EndCopy) -> _Copy:
         """Return the new copy."""
@@ -102,6 +108,7 @@ class CopyServer:
         self._lock = threading.Lock()  # guards the copies, also those that arrive
         self._copies: dict[str, _Copy] = {}
         self._incoming: dict[str, _Incoming] = {}
+        self._readers = Counter[str]()  # connections that read the copy of a task
         self._telling = threading.Lock()  # guards the socket of the agent
         self._slots = threading.BoundedSemaphore(_CONNECTIONS)
 
@@ -123,8 +130,9 @@ class CopyServer:
                 match read_message(messages.TO_PREFORK, decode(line)):
                     case messages.DropCopy(task=task):
                         with self._lock:
-                            self._copies.pop(task, None)
                             self._cancel(task)
+                            if self._copies.pop(task, None) is not None:
+                                self._tell(messages.CopyDropped(task))
 
     def _tell(self, message: WireMessage) -> None:
         with self._telling, suppress(OSError):  # the agent has exited
@@ -194,7 +202,7 @@ class CopyServer:
             too_large = sum(map(self._reserved, {*self._copies, *self._incoming})) - reserved + needed > self._limit
             if not too_large and (needed <= reserved or fits_in_memory(needed - reserved)):
                 base = present if put.base == present.state.name else _Copy()
-                self._incoming[task] = _Incoming(put, base, stream, put.size)
+                self._incoming[task] = _Incoming(put, base, present.spares, stream, put.size)
                 return present.state
         self._tell(messages.CopyHeld(task, put.lineage, -1, put.size))
         return CopyRefused("the copies would exceed the agent's limit" if too_large else "this node is short of memory")
@@ -217,6 +225,8 @@ class CopyServer:
             if self._incoming.get(task) is not incoming:
                 raise BadMessage("the copy was dropped, or another one replaces it")
             del self._incoming[task]
+            if not self._readers[task]:  # pieces may be part of several copies
+                copy.reuse(self._copies.get(task, _Copy()))
             self._copies[task] = copy
             # The agent learns of copies in their order
             self._tell(messages.CopyHeld(task, copy.state.lineage, copy.state.step, copy.size))
@@ -225,10 +235,15 @@ class CopyServer:
     def _give(self, stream: CopyStream, task: str) -> None:
         with self._lock:
             copy = self._copies.get(task, _Copy())
-        stream.send(copy.state)
-        for number, (piece, digest) in enumerate(copy.pieces):
-            stream.send(CopyPiece(number, len(piece), digest), piece)
-        stream.send(CopyPiece(len(copy.pieces), 0))
+            self._readers[task] += 1
+        try:
+            stream.send(copy.state)
+            for number, (piece, digest) in enumerate(copy.pieces):
+                stream.send(CopyPiece(number, len(piece), digest), piece)
+            stream.send(CopyPiece(len(copy.pieces), 0))
+        finally:
+            with self._lock:
+                self._readers -= Counter([task])  # also removes it at 0
 
 
 def _version(one: CopyState | PutCopy) -> tuple[int, int]:

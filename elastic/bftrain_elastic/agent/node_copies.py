@@ -11,7 +11,7 @@ from functools import partial
 from bftrain_elastic.agent import copy_server
 from bftrain_elastic.agent.agent_settings import AgentSettings
 from bftrain_elastic.agent.prefork_process import PreforkProcess
-from bftrain_elastic.wire.agent_messages import CopyHeld, CopyServing, DropCopy
+from bftrain_elastic.wire.agent_messages import CopyDropped, CopyHeld, CopyServing, DropCopy
 from bftrain_elastic.wire.copy_stream import copy_key
 from bftrain_elastic.wire.messages import Message, WireMessage
 
@@ -47,8 +47,7 @@ class NodeCopies:
             self._send(replace(self._serving, age_s=age_s, held=tuple(self._held.values())))
 
     def drop(self, task: str) -> None:
-        """Free the copy of a task, also one that is arriving."""
-        self._held.pop(task, None)
+        """Free the copy of a task, also one that is arriving; the server reports it, in order with new copies."""
         self.process.send(DropCopy(task))
 
     def with_key(self, order: Message) -> Message:
@@ -75,4 +74,7 @@ class NodeCopies:
             case CopyHeld(task=task, step=step):
                 if step >= 0:
                     self._held[task] = message
+                self._send(message)
+            case CopyDropped(task=task):
+                self._held.pop(task, None)
                 self._send(message)

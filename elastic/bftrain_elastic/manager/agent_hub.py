@@ -318,6 +318,8 @@ class AgentHub(ThreadCalls):
             case wire.CopyHeld():
                 for held in self._known_copies(agent, [message]):
                     self.copies.held(agent.node, held, now)
+            case wire.CopyDropped(task=task):
+                self.copies.dropped(agent.node, task)
             case wire.CopyServing():
                 serving = replace(message, held=self._known_copies(agent, message.held))
                 self.copies.serves(agent.node, agent.address, serving, agent.send, now)

@@ -43,7 +43,7 @@ class _Task:
 
     nodes: Collection[str] = ()  # its own nodes
     node: str = ""  # chosen for its copy
-    size: int = 0  # bytes of its state; 0: unknown
+    size: int = 0  # size of its state, once it is known
     step: int = 0  # reported
     noted: int = 0  # size in the latest note
 
@@ -85,6 +85,11 @@ class CopyPlaces:
                 if other != node and one.held.pop(task, None) is not None:
                     one.send(DropCopy(task))
         self._tell(task)
+
+    def dropped(self, node: str, task: str) -> None:
+        """Record that a copy is gone: its report may have crossed the order to drop it."""
+        if (server := self._servers.get(node)) is not None and server.held.pop(task, None) is not None:
+            self._tell(task)
 
     def leaves(self, node: str) -> None:
         """Record that a node leaves soon: its copies are needed elsewhere."""
@@ -132,7 +137,7 @@ class CopyPlaces:
             if most and size and known.noted != size:
                 known.noted = size
                 text = f"no copy of its state ({size / 1e6:,.0f} MB) is kept outside the task: no agent has room"
-                need = f"agents keep up to {most / 1e6:,.0f} MB (copies_mb), and a state takes twice its size"
+                need = f"agents keep up to {most / 1e6:,.0f} MB (copies_memory), and a state takes twice its size"
                 self._emit({"type": "note", "task": task, "text": f"{text}; {need}"})
             return ""
         joined = [self._servers[node].since for node in nodes if node in self._servers]

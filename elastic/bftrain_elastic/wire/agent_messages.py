@@ -254,6 +254,12 @@ class CopyHeld(WireMessage, name="copy_held"):
     size: Count
 
 
+class CopyDropped(WireMessage, name="copy_dropped"):
+    """The copy that an earlier :class:`CopyHeld` reported is gone, by a :class:`DropCopy`."""
+
+    task: str
+
+
 class CopyServing(WireMessage, name="copies"):
     """The node keeps copies of other nodes' states in ``limit`` bytes, and workers connect to ``port``.
 
@@ -338,7 +344,10 @@ FROM_AGENT: Final = by_type(
     WorkerInspected,
     WorkerExited,
     CopyHeld,
+    CopyDropped,
     CopyServing,
 )
 TO_PREFORK: Final = by_type(SpawnWorker, SignalProcess, InspectProcess, Alive, DropCopy)
-FROM_PREFORK: Final = by_type(PreforkWarm, ProcessStarted, ProcessEnded, SignalNotice, CopyServing, CopyHeld)
+FROM_PREFORK: Final = by_type(
+    PreforkWarm, ProcessStarted, ProcessEnded, SignalNotice, CopyServing, CopyHeld, CopyDropped
+)

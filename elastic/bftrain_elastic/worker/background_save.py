@@ -80,7 +80,12 @@ class BackgroundJob:
 
 def fits_in_memory(needed_bytes: int) -> bool:
     """Return whether the machine and the control group have room for this many bytes."""
-    return needed_bytes <= _MEMORY_SHARE * min((free_memory(), *left_by_limits()), default=0)
+    return needed_bytes <= _MEMORY_SHARE * available_memory()
+
+
+def available_memory() -> int:
+    """Return the bytes that the machine and the control group have left."""
+    return max(0, min([free_memory(), *left_by_limits()]))
 
 
 def free_memory() -> int:

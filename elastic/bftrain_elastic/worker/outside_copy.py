@@ -1,7 +1,7 @@
 """The copy of the state outside the task: sent to a copy server in the background, and read back after all nodes left.
 
 Rank 0 sends it from its latest in-memory copy, so training waits for that copy only. Pieces that did not change are not
-sent again.
+sent again; pieces that change each time are mostly sent without a look.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from bftrain_elastic.errors import BadCommit, BadMessage
 from bftrain_elastic.retry import RetryDelay
 from bftrain_elastic.wire.copy_stream import (
     PIECE_BYTES,
+    SMALL_BYTES,
     CopyPiece,
     CopyRefused,
     CopyState,
@@ -27,6 +28,7 @@ from bftrain_elastic.wire.copy_stream import (
     EndCopy,
     GetCopy,
     PutCopy,
+    content_digest,
     digest_of,
     digest_of_all,
 )
@@ -38,11 +40,27 @@ from bftrain_elastic.worker.checkpoint_file import SavedCommit
 from bftrain_elastic.worker.process_groups import aside
 from bftrain_elastic.worker.state_tree import StateTree, size_of
 
-_PAUSE_S: Final = 1.0  # least pause between two copies, and at least as long as sending takes: half the link is free
+_INTERVAL_S: Final = 1.0  # least time from the start of a copy to the start of the next
+_PAUSE: Final = 0.25  # pause after a copy, as a multiple of the time that it took: a fifth of the link is free
+_LOOKED_AT_EACH: Final = 16  # copies after which a large piece that changes each time is compared again
 _LONGEST_RETRY_S: Final = 60.0
 _CONNECT_S: Final = 3.0
-_TOGETHER_BYTES: Final = 1024 * 1024  # smaller parts travel together
 _NO_STEP: Final = -1
+
+
+class SentPiece(NamedTuple):
+    """A piece at the server: the digest that it was sent with, and one to compare it by, "" while it changes."""
+
+    digest: str = ""
+    content: str = ""
+
+    def followed_by(self, piece: Any, *, look: bool) -> SentPiece:  # noqa: ANN401 - any bytes
+        """Return the piece to send, or this one if it did not change; without ``look`` a large one may seem changed."""
+        small = len(piece) <= SMALL_BYTES
+        content = content_digest(piece) if look or small or self.content else ""
+        if content and content == self.content:
+            return self
+        return SentPiece(digest_of(piece), content if small or not self.content else "")
 
 
 class Sending(BackgroundJob):
@@ -69,13 +87,19 @@ class OutsideCopy:
         self.place: CopyPlace | None = None
         self.step = _NO_STEP  # latest step that the server confirmed
         self._due_at = 0.0
-        self._retry = RetryDelay(_PAUSE_S, _LONGEST_RETRY_S)
-        self._stored: tuple[str, list[str]] = ("", [])  # name of the copy that the server has, digests of its pieces
+        self._retry = RetryDelay(_INTERVAL_S, _LONGEST_RETRY_S)
+        self._stored: tuple[str, list[SentPiece]] = ("", [])  # name of the copy that the server has, and its pieces
+        self._round = 0  # number of copies
         self._sending = Sending()
 
     def aim(self, order: SendCopies) -> None:
         """Send later copies to the server that the manager chose."""
-        self.place, self.step, self._due_at, self._retry = order.copy, _NO_STEP, 0.0, RetryDelay(1.0, _LONGEST_RETRY_S)
+        self.place, self.step, self._due_at, self._retry = (
+            order.copy,
+            _NO_STEP,
+            0.0,
+            RetryDelay(_INTERVAL_S, _LONGEST_RETRY_S),
+        )
 
     @property
     def due(self) -> bool:
@@ -123,24 +147,28 @@ class OutsideCopy:
         else:
             retry.succeeded()
             ended = time.monotonic()
-            self._due_at = ended + max(_PAUSE_S, ended - began)
+            self._due_at = max(began + _INTERVAL_S, ended + _PAUSE * (ended - began))
             if place is self.place:
                 self.step = step
 
     def _send(self, place: CopyPlace, tree: StateTree, step: int, lineage: int, sending: Sending) -> None:
         header, (base, before) = checkpoint_file.header_of(tree, step, lineage), self._stored
-        digests: list[str] = []
+        self._round += 1
+        sent: list[SentPiece] = []
         with connect(place, sending.use) as stream, aside(tree):
             stream.send(PutCopy(lineage, step, len(header) + size_of(tree), base))
             if _confirmed(stream).name != base:  # the server has another copy
                 before = []
             for number, piece in enumerate(_pieces(chain(_cut(header), checkpoint_file.parts_of(tree, PIECE_BYTES)))):
                 sending.go_on()
-                digests.append(digest_of(piece))
-                if before[number : number + 1] != digests[-1:]:
-                    stream.send(CopyPiece(number, len(piece), digests[-1]), piece)
-            stream.send(EndCopy(len(digests), digest_of_all(digests)))
-            self._stored = _confirmed(stream).name, digests
+                look = (self._round + number) % _LOOKED_AT_EACH == 0
+                old = before[number] if number < len(before) else SentPiece()
+                new = old.followed_by(piece, look=look)
+                if new is not old:
+                    stream.send(CopyPiece(number, len(piece), new.digest), piece)
+                sent.append(new)
+            stream.send(EndCopy(len(sent), digest_of_all(one.digest for one in sent)))
+            self._stored = _confirmed(stream).name, sent
 
 
 def fetch(place: CopyPlace, newer_than: tuple[int, int], moved: Callable[[int], object]) -> SavedCommit | None:
@@ -182,17 +210,17 @@ def _confirmed(stream: CopyStream) -> CopyState:
 
 
 def _cut(header: bytes) -> list[bytes]:
-    return [header[at : at + PIECE_BYTES] for at in range(0, len(header), PIECE_BYTES)]
+    return [header[at : at + SMALL_BYTES] for at in range(0, len(header), SMALL_BYTES)]
 
 
 def _pieces(parts: Iterable[Any]) -> Iterator[Any]:
     """Yield parts in pieces: a large part, or several small ones together."""
     together = bytearray()
     for part in parts:
-        if together and len(together) + len(part) > _TOGETHER_BYTES:
+        if together and len(together) + len(part) > SMALL_BYTES:
             yield together
             together = bytearray()
-        if len(part) > _TOGETHER_BYTES:
+        if len(part) > SMALL_BYTES:
             yield part
         else:
             together += part

@@ -148,9 +148,12 @@ def _begin_save(own: StateInternals, state: StateBase, *, recent: bool) -> bool:
     size = sum(one.nbytes for one in tree.tensors)
     if size <= AT_ONCE_BYTES:
         return False
-    own.outside.abandon()  # the save may need its memory, and a slow link must not delay it
+    sent = not own.keeps and own.outside.holds(own.copies.last)  # two threads can read the same copy
+    if not sent:
+        own.outside.abandon()  # the save may need its memory, and a slow link must not delay it
     recent = recent and own.copies.recent
-    if not _has_room(own, tree, current=recent or own.copies.step == own.progress.step):
+    current = sent or recent or own.copies.step == own.progress.step
+    if not _has_room(own, tree, current=current):
         missing = (
             SPARES + 1 - sum(one is not None and alike(one, tree) for one in (own.copies.last, *own.copies.spares))
         )
@@ -161,9 +164,9 @@ def _begin_save(own: StateInternals, state: StateBase, *, recent: bool) -> bool:
         own.saver.job.start(partial(_make_room, own, tree, count))
         return True
     copy = own.copies.last
-    if copy is None or not (recent or own.copies.step == own.progress.step):
+    if copy is None or not current:
         copy = keep(state)
-    own.saver.soon = own.copies.step != own.progress.step
+    own.saver.soon = recent and own.copies.step != own.progress.step
     own.saver.job.start(partial(_write_copy, own, copy, own.copies.step, own.saver.lineage), copy, own.copies.step)
     return True
 

@@ -34,6 +34,7 @@ SAMPLES: Final = "bftrain.samples"
 FROZEN: Final = "bftrain.frozen"  # names of frozen parameters, per model
 SHARDS: Final = "bftrain.shards"  # name on disk of the workers' shares
 COPYING_SHARE: Final = 0.05  # maximum share of run time spent on copies of large states
+_OUTSIDE_SHARE: Final = 0.1  # the same on a single node whose copies are sent to another: there is no other copy
 REPORTS_S: Final = 0.2  # minimum interval between reports on the state's location
 SPARES: Final = 1  # copies in addition to the latest one: commits continue while it is written
 _RECENT_S: Final = 60.0  # age below which a copy of a large state is recent enough until the next commit
@@ -279,7 +280,9 @@ def copy_is_due(own: StateInternals) -> bool:
 def sends_copy(state: StateBase) -> bool:
     """Return whether rank 0 should copy this commit for the copy server, if it lacks it and there is memory."""
     own = inner(state)
-    if own.group.place.rank or own.shards is not None or own.saver.job.busy or not own.outside.due:
+    if own.group.place.rank or own.shards is not None or not own.outside.due:
+        return False
+    if own.saver.job.busy and (own.keeps or own.copies.room(own.in_use) is None):
         return False
     return own.copies.last is not None or fits_in_memory(size_of(capture(state)))
 
@@ -295,7 +298,8 @@ def keep(state: StateBase, compared: NamedValues | None = None) -> StateTree:
         fresh = copied(tree, room)
         own.copies.take(fresh, room, own.progress.step)
     if sum(one.nbytes for one in fresh.tensors) > AT_ONCE_BYTES:
-        own.copies.due_at = time.monotonic() + (time.monotonic() - begun) * (1 / COPYING_SHARE - 1)
+        share = _OUTSIDE_SHARE if own.outside.place is not None and own.group.place.size == 1 else COPYING_SHARE
+        own.copies.due_at = time.monotonic() + (time.monotonic() - begun) * (1 / share - 1)
     return fresh
 
 

@@ -210,7 +210,7 @@ async def test_agents_learn_how_long_they_may_use_a_node_that_is_wanted_back(tmp
         hub = daemon.opened.hub
         assert hub is not None
         assert hub.settle_s == 5.0
-    agents = Agents(grace_s=20.0, settle_s=2.0, log_mb=8.0, copies_mb=512.5, nice=7, preload=())
+    agents = Agents(grace_s=20.0, settle_s=2.0, log_mb=8.0, copies_memory="512.5", nice=7, preload=())
     async with live_inside(tmp_path, World(agents=True), begin=False, agents=agents) as (daemon, _, _, _):
         words = daemon.opened.agent_order.argv
         assert words[words.index("--grace") + 1] == "20"
