@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from bftrain_elastic.errors import BadScript
+from bftrain_elastic.errors import BadCommit, BadScript
 from bftrain_elastic.worker.process_groups import ProcessGroup
-from bftrain_elastic.worker.shard_exchange import fetch
-from bftrain_elastic.worker.shard_pieces import (
-    LiveShard,
-    live_shards,
-    local_optimizer,
-    make_optimizer_state,
-    restore_numbers,
-    return_memory,
-)
 from bftrain_elastic.worker.state_tree import copied, fold
 
 if TYPE_CHECKING:
     from bftrain_elastic.worker.sharded_commits import ShardedCommits
 
 Untyped = Any  # a model, an optimizer, their tensors: torch is imported only where a script uses it
+# Plain numbers of an optimizer, kept as tensors
+_NUMBERS: Final[Mapping[str, type]] = {"int": int, "float": float, "bool": bool}
+_ZERO: Final = "ZeroRedundancyOptimizer"
 
 
 class ShardedTraining:
     """A model divided among the workers of the present group, with its optimizer; or the optimizer alone.
 
-    Each worker trains its share, and commits keep this share and a copy of another worker's, not the whole model. A new
-    group takes its shares from the previous one. A single worker has the whole model.
+    Each worker trains its share, and commits write all shares to the task's folder, which all nodes must share. A new
+    group reads its shares from there. A single worker has the whole model.
 
     Args:
         build: makes the whole model, in the same way on each worker.
@@ -74,20 +69,19 @@ class ShardedTraining:
         gc.collect()  # divided models refer to themselves, and their memory is needed
         self.model = trained = self._build()
         if dist.is_initialized() and dist.get_world_size() > 1:
-            if not self._begun:
+            if self._source is None:
                 for one in self.model.state_dict().values():
                     dist.broadcast(one, src=0)
             divided = self._shard(self.model)
             trained = divided if getattr(divided, "module", None) is self.model else self.model
         self.optimizer = self._make_optimizer()
-        if self._begun:
-            self._fill()
-        return_memory()
+        if self._source is not None:
+            self._fill(self._source)
         return trained, self.optimizer
 
     @property
-    def _begun(self) -> bool:
-        return self.commits is not None and bool(self.commits.begun)
+    def _source(self) -> Path | None:
+        return self.commits.source if self.commits is not None else None
 
     def _make_optimizer(self) -> Untyped:
         import torch.distributed as dist
@@ -101,14 +95,23 @@ class ShardedTraining:
         group.form_alone()  # an optimizer divided by parameters needs a group, however small
         return self._optimize(self.model.parameters())
 
-    def _fill(self) -> None:
+    def _fill(self, source: Path) -> None:
         """Fill model and optimizer with the group's starting state."""
-        commits = self._attached()
+        from torch.distributed import checkpoint
+
+        commits, reader = self._attached(), checkpoint.FileSystemReader(source)
+        try:
+            saved = reader.read_metadata().state_dict_metadata
+        except FileNotFoundError as error:
+            fix = "let all nodes of the task share this folder"
+            raise BadCommit("is not here, though the state names it", where=str(source), fix=fix) from error
         name = commits.name_of(self)
-        make_optimizer_state(name, self.model, self.optimizer, commits.begun)
-        fetch(commits.place, commits.source, live_shards(name, self.model, self.optimizer))
-        restore_numbers(self.optimizer)
-        for optimizer in (self.optimizer, local_optimizer(self.optimizer)):
+        _make_optimizer_state(f"{name}/optimizer/", self.model, self.optimizer, saved)
+        planner = checkpoint.DefaultLoadPlanner(allow_partial_load=True)
+        alone = commits.place.workers == 1
+        checkpoint.load(self.tensors(name), storage_reader=reader, planner=planner, no_dist=alone)
+        _restore_numbers(self.optimizer)
+        for optimizer in (self.optimizer, _local(self.optimizer)):
             for group, settings in zip(optimizer.param_groups, self._settings, strict=True):
                 group.update(copied(fold(settings), None).unfolded())
 
@@ -117,12 +120,20 @@ class ShardedTraining:
             raise BadScript("is not in the State that run() trains", where="ShardedTraining", fix="State(sharded=...)")
         return self.commits
 
-    def live(self, name: str) -> list[LiveShard]:
-        """Return this worker's part of model and optimizer."""
+    def tensors(self, name: str) -> dict[str, Untyped]:
+        """Return this worker's part of model and optimizer, by the names of the whole tensors."""
         if self.model is None:
             fix = "call state.sharded.join() where train() begins"
             raise BadScript("a commit of what this group has not joined", where="ShardedTraining", fix=fix)
-        return live_shards(name, self.model, self.optimizer)
+        found, names = {}, _names(self.model)
+        for key, tensor in self.model.state_dict(keep_vars=True).items():
+            if names.get(id(tensor)) == key:  # a tied parameter has two names
+                found[f"{name}/model/{key}"] = tensor.detach()
+        for number, parameter in enumerate(_parameters(self.optimizer)):
+            for key, value in _local(self.optimizer).state.get(parameter, {}).items():
+                place = f"{name}/optimizer/{names.get(id(parameter), f'#{number}')}/{key}"
+                found |= _tensor_of(place, value, parameter)
+        return found
 
     def whole_model(self) -> dict[str, Untyped]:
         """Return the state_dict of the whole model, in main memory; called in ``train`` by all members.
@@ -148,3 +159,65 @@ class ShardedTraining:
         """Set the undivided part; the next :meth:`join` makes model and optimizer."""
         self.model = self.optimizer = None
         self._settings = list(found["settings"])
+
+
+def _names(model: Untyped) -> dict[int, str]:
+    """Return the first name of each tensor of a model, by its identity."""
+    tensors = reversed(model.state_dict(keep_vars=True).items())
+    return {id(one): name for name, one in tensors if hasattr(one, "data_ptr")}
+
+
+def _parameters(optimizer: Untyped) -> list[Untyped]:
+    return [one for group in optimizer.param_groups for one in group["params"]]
+
+
+def _local(optimizer: Untyped) -> Untyped:
+    """Return the optimizer of this worker's parameters."""
+    return optimizer.optim if any(kind.__name__ == _ZERO for kind in type(optimizer).__mro__) else optimizer
+
+
+def _tensor_of(place: str, value: Untyped, parameter: Untyped) -> dict[str, Untyped]:
+    """Return a value of an optimizer as a tensor, with its name; empty for ``None``."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        if hasattr(value, "full_tensor") and value.shape != parameter.shape:
+            what = f"its optimizer divides {place} otherwise than the parameter"
+            raise BadScript(what, where="ShardedTraining", fix="use an optimizer whose values have its shape")
+        return {place: value.detach()}
+    if type(value).__name__ in _NUMBERS:
+        return {f"{place}#{type(value).__name__}": torch.tensor(value)}
+    if value is None:
+        return {}
+    what = f"its optimizer keeps a {type(value).__name__} in {place}"
+    raise BadScript(what, where="ShardedTraining", fix="use an optimizer that keeps tensors and numbers")
+
+
+def _make_optimizer_state(begin: str, model: Untyped, optimizer: Untyped, saved: Mapping[str, Untyped]) -> None:
+    """Create the values of an optimizer for this worker's parameters, as saved ones are; they are filled later."""
+    import torch
+
+    local, names = _local(optimizer), _names(model)
+    own = {id(one) for one in _parameters(local)}
+    keys: dict[str, list[tuple[str, Untyped]]] = {}
+    for full_name, one in saved.items():
+        if full_name.startswith(begin):
+            name, _, key = full_name.removeprefix(begin).rpartition("/")
+            keys.setdefault(name, []).append((key, one))
+    fused = any(group.get("fused") or group.get("capturable") for group in local.param_groups)
+    for number, parameter in enumerate(_parameters(optimizer)):
+        for key, one in keys.get(names.get(id(parameter), f"#{number}"), ()) if id(parameter) in own else ():
+            dtype = one.properties.dtype
+            if one.size == parameter.shape and one.size:
+                local.state[parameter][key] = torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
+            else:  # a step count is on the CPU, unless the optimizer wants it elsewhere
+                device = parameter.device if one.size or (fused and "#" not in key) else "cpu"
+                local.state[parameter][key] = torch.zeros(one.size, dtype=dtype, device=device)
+
+
+def _restore_numbers(optimizer: Untyped) -> None:
+    """Convert values that were numbers back, after they were filled as tensors."""
+    for state in _local(optimizer).state.values():
+        for key in [one for one in state if "#" in one]:
+            name, _, kind = key.partition("#")
+            state[name] = _NUMBERS[kind](state.pop(key).item())

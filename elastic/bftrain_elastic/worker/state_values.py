@@ -32,7 +32,7 @@ STEP: Final = "bftrain.step"
 LINEAGE: Final = "bftrain.lineage"
 SAMPLES: Final = "bftrain.samples"
 FROZEN: Final = "bftrain.frozen"  # names of frozen parameters, per model
-SHARDS: Final = "bftrain.shards"  # name on disk of the workers' shares
+SHARDS: Final = "bftrain.shards"  # folder with the workers' shares, next to the state on disk
 COPYING_SHARE: Final = 0.05  # maximum share of run time spent on copies of large states
 _OUTSIDE_SHARE: Final = 0.1  # the same on a single node whose copies are sent to another: there is no other copy
 REPORTS_S: Final = 0.2  # minimum interval between reports on the state's location
@@ -47,10 +47,10 @@ class StateBase:
 class ShardKeeper(Protocol):
     """Commits, saves and restores the sharded part of a state, together with the rest."""
 
-    named: str  # files of the state that was read last
+    named: str  # folder with the shares of the state that was read or written last
 
     def commit(self, state: StateBase, *, planned: bool) -> None:
-        """Copy this worker's share if a copy is due or the group is about to change; called by all members."""
+        """Write the state if a save is due or the group is about to change; called by all members."""
 
     def save(self, state: StateBase) -> None:
         """Write the state from one worker."""
@@ -59,7 +59,7 @@ class ShardKeeper(Protocol):
         """Write the state; called by all members."""
 
     def regroup(self, state: StateBase, *, holds: bool) -> None:
-        """Restore the newest version that the members of a new group have together; called by all members."""
+        """Restore the state on disk, or the script's initial state; called by all members."""
 
 
 class StateGroup(ProcessGroup):
@@ -199,6 +199,9 @@ def capture(state: StateBase, compared: NamedValues | None = None) -> StateTree:
     """Return the present state, beginning with the compared values; its tensors are shared."""
     found = (compared or compared_values(state)).copy()
     there = {OWN, *found.names}
+    own = inner(state)
+    if own.shards is not None and own.shards.named:
+        found.add(SHARDS, own.shards.named)
     models = {name: value for name, value in vars(state).items() if hasattr(value, "named_parameters")}
     found.add(FROZEN, {name: _frozen(model) for name, model in models.items()})
     for name, value in vars(state).items():
