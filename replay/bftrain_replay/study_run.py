@@ -72,7 +72,7 @@ def _page(run: Run, title: str, early: Any) -> HtmlPage:  # noqa: ANN401 - of _e
 def _early_parts(run: Run) -> object:
     from bftrain_replay.reporting import report  # noqa: PLC0415 - as above
 
-    return report.own_parts(run)
+    return report.own_charts(run)
 
 
 def _shown(summary: Mapping[str, Any]) -> tuple[str, Mapping[str, object]]:

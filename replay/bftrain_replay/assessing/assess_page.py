@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from html import escape
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
@@ -30,8 +28,8 @@ from bftrain_replay.assessing.handback import HandbackEffect
 from bftrain_replay.assessing.what_if import LEAD, TASKS, WhatIfRow
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
-from bftrain_replay.drawing.html_page import FigureCard, HtmlPage, HtmlTable, HtmlText, PageSection, html
-from bftrain_replay.run.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, interval
+from bftrain_replay.drawing.html_page import HtmlPage, HtmlTable, html
+from bftrain_replay.run.harvest_by_block import HOURS_A_WEEK, interval
 from bftrain_replay.run.variations import COSTS, PROGRESS
 
 _HEIGHT: Final = 124
@@ -179,7 +177,6 @@ def _curve(
     )
 
 
-_SHORT_UNITS: Final = {"", "kWh", "t", "kg"}  # units short enough to follow a figure
 _WORDS: Final = {COSTS: "costs {}", LEAD: "leaving {} early", PROGRESS: "saved {}"}
 _MIXES: Final = 3  # rows
 _HEAD: Final = 1.5  # rows that the head of a table and the gap below the table take
@@ -189,80 +186,46 @@ _BY: Final = {"rack": "By rack", "kind": "By kind of node", "partition": "By par
 
 def page(found: LogAssessment) -> HtmlPage:
     """Build the page."""
-    log, words = found.log, words_of(found.log.unit)
-    text = f"{text_formats.counted(log.nodes, words('node'))} observed for {text_formats.duration(log.span_s)}"
-    if on_calendar(found):
-        text += f" from {text_formats.moment(log.start_s)}"
-    return HtmlPage(
-        title=words("What the idle nodes can do"),
-        subtitle=f"{Path(log.name).name}: {text}.",
-        lead=HtmlText(f"<strong>{escape(words(headline(found)))}.</strong> {escape(words(certainty(found)))}."),
-        warnings=tuple(words(f"{text}.") for text in found.doubtful["caveats"]),
-        cards=tuple(_cards(found)),
-        sections=tuple(_sections(found)),
-        static_command="bftrain assess FILES --static",
-    )
-
-
-def _cards(found: LogAssessment) -> Iterator[FigureCard]:
-    own, share = text_formats.count(found.harvest.median / HOURS_A_WEEK), found.harvest_share
-    node = word_of(found.log.unit)
-    yield _card("Harvest a week", found.harvest, f"{node}-hours", f"as much as {own} {node}s of your own")
-    lost = next(causes(found), None)
-    most = f"most is lost to: {in_words_of(found.log.unit, lost[0].lower())}" if lost else "nothing is lost"
-    yield FigureCard(
-        "Of the idle time", text_formats.percent(share.median if share else None), f"does work that counts; {most}"
-    )
-    if found.sure.median < SURE_BELOW * found.harvest.median:
-        yield _card("Surely idle", found.sure, f"{node}-hours", "the rest is doubtful in the records")
-    waits = found.handback
-    if waits is not None and waits.delayed is not None and waits.mean_s is not None:
-        by = f"by at most {text_formats.duration(waits.mean_s.median)} on average over all"
-        note = f"{by}, if a {node} takes {text_formats.duration(waits.delay_s)} to be free"
-        yield FigureCard("Batch jobs that start later, at most", text_formats.percent(waits.delayed.median), note)
-    worth = found.worth
-    if worth.value is not None:
-        net = f"; {text_formats.count(worth.net.median)} after energy" if worth.net else ""
-        yield _card("Value a week", worth.value, "", f"{_a_year(worth.value)}{net}")
-    if worth.energy_kwh is not None:
-        cost = f"; costs {text_formats.count(worth.energy_cost.median)} a week" if worth.energy_cost else ""
-        yield _card("Extra energy a week", worth.energy_kwh, "kWh", f"{_a_year(worth.energy_kwh)}{cost}")
-    if worth.co2_t is not None:
-        name, figure, unit = list(worth_rows(found))[-1]
-        yield _card(f"{name} a week", figure, unit, _a_year(worth.co2_t, " t"))
-
-
-def _card(name: str, figure: EstimatedFigure, unit: str, note: str) -> FigureCard:
-    text = f"{text_formats.count(figure.median)} {unit if unit in _SHORT_UNITS else ''}".rstrip()
-    ends = ""
-    if figure.low is not None and figure.high is not None:
-        ends = f"{text_formats.count(figure.low)} to {text_formats.count(figure.high)}"
-    words = " ".join(filter(None, ("" if unit in _SHORT_UNITS else unit, f"({ends})" if ends else "")))
-    return FigureCard(name, text, "; ".join(filter(None, (words, note))))
-
-
-def _a_year(figure: EstimatedFigure, unit: str = "") -> str:
-    return f"{text_formats.count(figure.median * WEEKS_A_YEAR)}{unit} a year"
-
-
-def _sections(found: LogAssessment) -> Iterator[PageSection]:
-    yield PageSection(heading="When it is there", parts=(by_hour(found), by_weekday(found)), columns=True)
-    curve = saturation(found)
-    if curve is not None:
-        yield PageSection(heading="On what it depends", parts=(curve, _what_ifs(found)), columns=True)
+    log, words, node = found.log, words_of(found.log.unit), word_of(found.log.unit)
     lost = HtmlTable(
         label="What is lost to what",
-        headings=("what is lost to what", f"{word_of(found.log.unit)}-hours a week", "of the idle time"),
+        headings=("what is lost to what", f"{node}-hours a week", "of the idle time"),
         rows=list(_lost(found)),
         css="compare",
     )
-    groups, mixes = _groups(found), [_mixes(found)] if found.mixes else []
-    node = word_of(found.log.unit)
     jobs = list(_batch_jobs(found.handback, node)) if found.handback is not None else []
-    heading = "Where it goes, and what it does to batch jobs" if jobs else "Where it goes"
-    parts = _balanced((lost, *groups, *mixes, *jobs))
-    yield PageSection(heading=heading, parts=parts, columns=len(parts) > 1)
-    yield PageSection(heading="Assumptions, and how to repeat this", parts=(_assumed(found),))
+    what_ifs, mixes = [_what_ifs(found)] if found.what_ifs else [], [_mixes(found)] if found.mixes else []
+    curve = saturation(found)
+    unanswered = (f"Not answered here: {text[:1].lower()}{text[1:]}" for text in open_questions(found))
+    return HtmlPage(
+        template="assess.html",
+        title=words("What the idle nodes can do"),
+        main="hours",
+        figures=[by_hour(found), by_weekday(found), *([] if curve is None else [curve])],
+        warnings=[words(f"{text}.") for text in found.doubtful["caveats"]],
+        parts={
+            "found": found,
+            "log": log,
+            "name": Path(log.name).name,
+            "node": node,
+            "hours": f"{node}-hours",
+            "on_calendar": on_calendar(found),
+            "headline": words(headline(found)),
+            "certainty": words(certainty(found)),
+            "waits": found.handback,
+            "worth": found.worth,
+            "currency": found.prices.currency,
+            "hours_a_week": HOURS_A_WEEK,
+            "weeks_a_year": WEEKS_A_YEAR,
+            "sure_below": SURE_BELOW,
+            "co2": list(worth_rows(found))[-1][1:] if found.worth.co2_t else (),
+            "lost": lost,
+            "tables": _balanced((lost, *what_ifs, *_groups(found), *mixes, *jobs)),
+            "assumptions": list(map(words, (*found.assumptions, *unanswered))),
+            "cite": CITATION,
+        },
+        static_command="bftrain assess FILES --static",
+    )
 
 
 def _balanced(tables: Sequence[HtmlTable]) -> Sequence[HtmlTable]:
@@ -369,16 +332,6 @@ def _mixes(found: LogAssessment) -> HtmlTable:
         + ([(f"{left_out:,} others, at least", interval(rows[-1].work), "")] if left_out > 0 else []),
         css="compare",
     )
-
-
-def _assumed(found: LogAssessment) -> HtmlText:
-    unanswered = (f"Not answered here: {text[:1].lower()}{text[1:]}" for text in open_questions(found))
-    said = map(words_of(found.log.unit), (*found.assumptions, *unanswered))
-    items = "".join(f"<li>{escape(text)}</li>" for text in said)
-    items = re.sub(r"(--[a-z][a-z0-9-]*)", r"<code>\1</code>", items)  # options, which lines are not to be broken in
-    cited = f'<p class="soft">To cite: {CITATION}.</p>'
-    command = f'<p class="command"><code>{escape(found.command)}</code></p>'
-    return HtmlText(f'<ul class="advice facts">{items}</ul>{command}{cited}')
 
 
 FIGURES: Final = "assess.json"

@@ -90,12 +90,12 @@ def batch_jobs(found: HandbackEffect) -> str:
 
 def worth_rows(found: LogAssessment) -> Iterator[tuple[str, EstimatedFigure, str]]:
     """Yield the known worth of a week: name, figure and unit."""
-    worth = found.worth
+    worth, money = found.worth, found.prices.currency
     for name, figure, unit in (
-        ("value", worth.value, ""),
+        ("value", worth.value, money),
         ("extra energy", worth.energy_kwh, "kWh"),
-        ("energy cost", worth.energy_cost, ""),
-        ("net value", worth.net, ""),
+        ("energy cost", worth.energy_cost, money),
+        ("net value", worth.net, money),
         ("CO2", worth.co2_t, "t"),
     ):
         if figure is not None:

@@ -17,7 +17,7 @@ _GRAMS_A_TONNE: Final = 1e6
 class NodePrices(msgspec.Struct, frozen=True, kw_only=True):
     """Power of an idle, a busy and a powered-down node, and prices of energy, its carbon dioxide and node-hours.
 
-    Prices are in one currency, which is not named. ``None``: not known, so figures that need it are left out; without
+    All prices are in ``currency``. ``None``: not known, so figures that need it are left out; without
     ``off_watts`` idle nodes stay powered.
     """
 
@@ -27,10 +27,13 @@ class NodePrices(msgspec.Struct, frozen=True, kw_only=True):
     kwh_price: float | None = None
     co2_g_per_kwh: float | None = None
     node_hour_price: float | None = None
+    currency: str = "EUR"
 
     def __post_init__(self) -> None:
         """Check that no number is below 0, and that a busy node draws no less than an idle one."""
-        for name in self.__struct_fields__:
+        if not (self.currency.isprintable() and self.currency.strip()):
+            checks.reject(self, "currency", "is empty", "write a code such as USD")
+        for name in self.__struct_fields__[:-1]:
             checks.optional_number(self, name, at_least=0.0)
         if (self.idle_watts is None) != (self.busy_watts is None):
             checks.reject(self, "busy_watts", "goes with idle_watts", "give both, as idle=100,busy=400")

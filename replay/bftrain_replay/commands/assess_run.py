@@ -86,6 +86,7 @@ class AssessRequest:
     price_kwh: float | None
     co2: float | None
     node_hour_price: float | None
+    currency: str
     handback_delay_s: float | None
     records: tuple[Path, ...]
     profiles: tuple[Path, ...]
@@ -145,6 +146,7 @@ class AssessRequest:
             kwh_price=self.price_kwh,
             co2_g_per_kwh=self.co2,
             node_hour_price=self.node_hour_price,
+            currency=self.currency,
             **(self.node_watts or {}),
         )
 

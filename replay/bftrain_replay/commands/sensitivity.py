@@ -183,8 +183,8 @@ def _progress_shown(bars: Progress, out: Output, name: str) -> Callable[[float, 
 
 def sensitivity_table(rows: Sequence[SensitivityRow]) -> RenderableType:
     """Return the table: a row for each alternative, the chosen ones marked."""
-    from bftrain_replay.reporting import alternatives_section
+    from bftrain_replay.reporting import alternatives
 
-    headings, cells = alternatives_section.sensitivity_table(f"assumed ({_CHOSEN} here)", rows, f" {_CHOSEN}")
+    headings, cells = alternatives.sensitivity_table(f"assumed ({_CHOSEN} here)", rows, f" {_CHOSEN}")
     headings = tuple(name.removeprefix("efficiency ") for name in headings)  # shorter headings fit into 80 columns
     return table("", headings, cells, compact=True)

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from html import escape
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from bftrain import text_formats
+from bftrain_replay.comparing.compared_figures import ComparedReplays
 from bftrain_replay.comparing.compared_run import ComparedRun, SummaryFigures
 from bftrain_replay.drawing.figure import ChartFigure
-from bftrain_replay.drawing.html_page import HtmlText
 from bftrain_replay.drawing.series import StepSeries, TimeAxis
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.reporting.cumulative import CumulativeLine, over_ratios, over_time
 from bftrain_replay.reporting.losses import CAUSES, IdleCause
+from bftrain_replay.reporting.over_time import STEPS, strip
 from bftrain_replay.run.headline import harvest_node_h
 from bftrain_replay.run.summary_figures import FIGURE_OF
 from bftrain_replay.run.tables import SECONDS_AN_HOUR
 
 _ROW: Final = 40  # pixels of a replay in a picture with one row each
 _POINTS: Final = 500  # maximum points per line
-_STEPS: Final = {"type": "area", "interpolate": "step-after", "clip": True}
-_BRUSH: Final = {"type": "interval", "encodings": ["x"], "mark": {"fill": "@ink", "fillOpacity": 0.15}}
 _DASHES: Final = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))  # distinguishes lines that share a hue
 _SIZES: Final = ((1e15, "quadrillion"), (1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e3, "thousand"))
 _USEFUL: Final = "Work that counts"
@@ -35,27 +33,20 @@ BAR_COLOURS: Final = {  # more colours than the waterfall, where bars have names
 }
 
 
-def strip(sides: Sequence[ComparedRun], moments: TimeAxis, node: str) -> ChartFigure:
-    """Return the overview strip: a small chart of all idle nodes over time, with a brush."""
-    return ChartFigure(
-        name="time",
-        title="",
-        alt=f"The idle {node}s over all of the time. Drag over it, or use the buttons, to look at a part.",
-        caption="Drag over this strip, or over any picture over time, to look closer; all of them follow. "
-        "A double click shows everything again.",
-        height=46,
-        moments=moments,
-        series=[_nodes(sides[0])],
-        chooses_time=True,
-        spec={
-            "params": [{"name": "brush", "select": _BRUSH}],
-            "mark": {**_STEPS, "color": "@idle"},
-            "encoding": {
-                "x": {**moments.axis(), "axis": None},
-                "y": {"field": "idle", "type": "quantitative", "axis": None},
-            },
-        },
-    )
+def figures(comparison: ComparedReplays, moments: TimeAxis) -> tuple[list[tuple[str, str]], list[ChartFigure]]:
+    """Return the legend of the bars of node-time, and all charts."""
+    sides, words = comparison.sides, comparison.words
+    key, bars = node_time(sides, words)
+    drawn = [
+        bars,
+        strip(_nodes(sides[0]), moments, words("node"), ["idle"]),
+        harvests(sides, moments),
+        None if comparison.forced else leads(sides, moments),
+        *used_nodes(sides, moments, words),
+        completions(sides),
+        fairness(sides),
+    ]
+    return key, [chart for chart in drawn if chart is not None]
 
 
 def used_nodes(sides: Sequence[ComparedRun], moments: TimeAxis, words: Callable[[str], str]) -> Iterator[ChartFigure]:
@@ -83,8 +74,8 @@ def used_nodes(sides: Sequence[ComparedRun], moments: TimeAxis, words: Callable[
             spec={
                 "encoding": {"x": bare if side is not sides[-1] else moments.axis(), "y": y_axis},
                 "layer": [
-                    {"mark": {**_STEPS, "color": "@idle"}, "encoding": {"y": {"field": "idle"}}},
-                    {"mark": {**_STEPS, "color": HUES[place % len(HUES)]}, "encoding": {"y": {"field": "used"}}},
+                    {"mark": {**STEPS, "color": "@idle"}, "encoding": {"y": {"field": "idle"}}},
+                    {"mark": {**STEPS, "color": HUES[place % len(HUES)]}, "encoding": {"y": {"field": "used"}}},
                 ],
             },
         )
@@ -128,14 +119,16 @@ def leads(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
     )
 
 
-def node_time(sides: Sequence[ComparedRun], words: Callable[[str], str]) -> tuple[()] | tuple[HtmlText, ChartFigure]:
-    """Return one bar for each replay: work that counts, losses, unused nodes; and the legend.
+def node_time(
+    sides: Sequence[ComparedRun], words: Callable[[str], str]
+) -> tuple[list[tuple[str, str]], ChartFigure | None]:
+    """Return the legend, and one bar for each replay: work that counts, losses, unused nodes.
 
     In rounds the reasons of unused nodes are unknown.
     """
     replays = [(side, side.summary) for side in sides if isinstance(side.summary, SummaryFigures)]
     if len(replays) < len(sides):
-        return ()
+        return [], None
     rows = [row for side, summary in replays for row in _bar(side, summary, words)]
     order = [_USEFUL, *(cause.name for cause in reversed(CAUSES))]  # losses are stacked next to useful work
     shown = [name for name in order if any(row["part"] == name for row in rows)]
@@ -166,15 +159,7 @@ def node_time(sides: Sequence[ComparedRun], words: Callable[[str], str]) -> tupl
             },
         },
     )
-    return key(shown, words), figure
-
-
-def key(names: Iterable[str], words: Callable[[str], str]) -> HtmlText:
-    """Return the legend of parts of the bars; unlike one in a chart it wraps."""
-    items = "".join(
-        f'<span><i style="background:var(--{BAR_COLOURS[name][1:]})"></i>{escape(words(name))}</span>' for name in names
-    )
-    return HtmlText(f'<p class="key">{items}</p>')
+    return [(words(name), BAR_COLOURS[name][1:]) for name in shown], figure  # unlike one in a chart, it wraps
 
 
 def completions(sides: Sequence[ComparedRun]) -> ChartFigure | None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Final
 
 from bftrain import text_formats
+from bftrain.node_units import word_of
 from bftrain.result_folder import write_page
 from bftrain_replay.comparing import comparison_charts
 from bftrain_replay.comparing.compared_figures import ComparedReplays
 from bftrain_replay.comparing.compared_run import ComparedRun, SummaryFigures
-from bftrain_replay.comparing.settings_differences import cluster_text
-from bftrain_replay.drawing.figure import ChartFigure
-from bftrain_replay.drawing.html_page import FigureCard, HtmlPage, HtmlTable, HtmlText, PageSection, html
+from bftrain_replay.comparing.settings_differences import SettingDifference, cluster_text
+from bftrain_replay.drawing.html_page import HtmlPage, HtmlTable, HtmlText, html
 from bftrain_replay.drawing.series import TimeAxis
 from bftrain_replay.run.headline import RAN_OUT, harvest_node_h, ran_out
 from bftrain_replay.run.task_figures import TaskPercentiles
@@ -22,16 +22,6 @@ from bftrain_replay.run.task_figures import TaskPercentiles
 BEST: Final = "*"
 _SOONEST: Final = "time_to_finish_s.mean"
 _TASKS_NAMED: Final = 3  # number of named tasks per direction
-_OF_NODE_TIME: Final = (
-    "All idle node-hours of the log, each counted once. The same node-hours that count may be more or fewer samples: "
-    "tasks differ in speed, and gain less from each further node."
-)
-_MARKS: Final = f"{BEST} marks the best of a row, where more or less of it is better. "
-_OF_HARVESTS: Final = (
-    "Efficiency U is the harvest as a share of what the same tasks do on the same node-time given as a constant pool "
-    "of their own; U without costs is the same if rescaling and preemption cost nothing. Losses are shares of the work "
-    "that the nodes in use could have done."
-)
 
 
 def write(comparison: ComparedReplays, path: Path, *, static: bool = False) -> None:
@@ -41,19 +31,35 @@ def write(comparison: ComparedReplays, path: Path, *, static: bool = False) -> N
 
 def page(comparison: ComparedReplays) -> HtmlPage:
     """Build the page."""
-    sides, words = comparison.sides, comparison.words
-    moments = _moments(comparison)
-    bars = comparison_charts.node_time(sides, words)
-    done = [part for part in (comparison_charts.completions(sides), comparison_charts.fairness(sides)) if part]
-    when_done = [PageSection(heading="When tasks were done", parts=done)] if done else []
-    over_time: list[ChartFigure] = [
-        comparison_charts.strip(sides, moments, words("node")),
-        comparison_charts.harvests(sides, moments),
-        *([] if comparison.forced else [comparison_charts.leads(sides, moments)]),
-        *comparison_charts.used_nodes(sides, moments, words),
-    ]
-    forced = [f"These replays do not compare: {comparison.forced}."] if comparison.forced else []
-    two = len(comparison.sides) == 2  # noqa: PLR2004 - with two there is one change
+    sides, words, in_rounds = comparison.sides, comparison.words, _in_rounds(comparison.sides)
+    key, figures = comparison_charts.figures(comparison, _moments(comparison))
+    lead, why = _lead(comparison)
+    main = "finished" if in_rounds else "harvest"
+    return HtmlPage(
+        template="compare.html",
+        title="Replays side by side",
+        main=main if main in {figure.name for figure in figures} else figures[0].name,
+        figures=figures,
+        warnings=[words(f"{note[:1].upper()}{note[1:]}.") for note in comparison.notes],
+        parts={
+            "subtitle": _subtitle(comparison),
+            "forced": comparison.forced,
+            "lead": HtmlText(lead),
+            "why": HtmlText(why),
+            "cards": [_card(side, words, of_times=in_rounds) for side in sides],
+            "node": word_of(comparison.unit),
+            "in_rounds": in_rounds,
+            "sides": len(sides),
+            "key": key,
+            "figures": _figures(comparison),
+            **_making(comparison.making, comparison.labels),
+        },
+        static_command="bftrain compare DIR DIR -o FILE.html --static",
+    )
+
+
+def _figures(comparison: ComparedReplays) -> HtmlTable:
+    words, two = comparison.words, len(comparison.sides) == 2  # noqa: PLR2004 - with two there is one change
     rows: list[Sequence[str]] = []
     for group in comparison.groups:
         rows.append((words(group.title),))
@@ -65,28 +71,7 @@ def page(comparison: ComparedReplays) -> HtmlPage:
             rows.append((words(row.label), *said, *((row.change(1),) if two else ())))
     about = {words(row.label): words(row.definition.about) for row in comparison.figures}
     headings = ("", *comparison.labels, *(("change",) if two else ()))
-    table = HtmlTable(label="Figures", headings=headings, rows=rows, css="compare", about=about)
-    in_rounds = _in_rounds(sides)
-    return HtmlPage(
-        title="Replays side by side",
-        subtitle=_subtitle(comparison),
-        lead=_lead(comparison),
-        warnings=[*forced, *(words(f"{note[:1].upper()}{note[1:]}.") for note in comparison.notes)],
-        cards=[_card(side, words, of_times=in_rounds) for side in sides],
-        sections=(
-            *([_of_node_time(bars, words)] if bars else ()),
-            *(when_done if in_rounds else ()),
-            PageSection(heading="Over time", parts=over_time),
-            *(() if in_rounds else when_done),
-            PageSection(heading="Figures", intro=_MARKS + ("" if in_rounds else words(_OF_HARVESTS)), parts=(table,)),
-            PageSection(heading="How they were made", parts=tuple(_making(comparison))),
-        ),
-        static_command="bftrain compare DIR DIR -o FILE.html --static",
-    )
-
-
-def _of_node_time(bars: Sequence[HtmlText | ChartFigure], words: Callable[[str], str]) -> PageSection:
-    return PageSection(heading=words("Where the idle node-time went"), intro=words(_OF_NODE_TIME), parts=bars)
+    return HtmlTable(label="Figures", headings=headings, rows=rows, css="compare", about=about)
 
 
 def _in_rounds(sides: Sequence[ComparedRun]) -> bool:
@@ -121,13 +106,11 @@ def _subtitle(comparison: ComparedReplays) -> str:
     return f"{text}, with {text_formats.count(first.summary.idle_node_h)} {idle}."
 
 
-def _lead(comparison: ComparedReplays) -> HtmlText:
-    """Return the replay with the largest harvest, its lead over the smallest, and the possible maximum."""
-    if _in_rounds(comparison.sides):
-        return _soonest(comparison)
-    row = next(row for row in comparison.figures if row.name == "harvested")
-    if not row.best:
-        return _soonest(comparison)
+def _lead(comparison: ComparedReplays) -> tuple[str, str]:
+    """Return the replay with the largest harvest, its lead over the smallest, and the reason."""
+    row = next((row for row in comparison.figures if row.name == "harvested"), None)
+    if row is None or not row.best or _in_rounds(comparison.sides):
+        return _soonest(comparison), ""
     sides = comparison.sides
     best, least = (choose(sides, key=lambda side: side.summary.harvested) for choose in (max, min))
     named = [f"<strong>{escape(sides[place].label)}</strong>" for place in row.best]
@@ -139,7 +122,7 @@ def _lead(comparison: ComparedReplays) -> HtmlText:
     if isinstance(best.summary, SummaryFigures) and best.summary.ceiling_samples:
         possible = text_formats.percent(best.summary.harvested / best.summary.ceiling_samples)
         text += f", and {possible} of what could be had without any costs"
-    return HtmlText(f"{text}.{_why(best, least, comparison.words)}")
+    return f"{text}.", _why(best, least, comparison.words)
 
 
 def _why(best: ComparedRun, least: ComparedRun, words: Callable[[str], str]) -> str:
@@ -150,11 +133,11 @@ def _why(best: ComparedRun, least: ComparedRun, words: Callable[[str], str]) -> 
     if found is not None:
         of_best, of_least = map(text_formats.count, found.hours)
         return (
-            f" Most of the difference is <em>{escape(words(found.name.lower()))}</em>: "
+            f"Most of the difference is <em>{escape(words(found.name.lower()))}</em>: "
             f"{of_least} {words('node-hours')} with {escape(least.label)}, {of_best} with {escape(best.label)}."
         )
     more = [text for text in (_more_of_tasks(best, least, words), _more_of_tasks(least, best, words)) if text]
-    return f" No loss explains most of it, the choice of tasks does: {'; '.join(more)}." if more else ""
+    return f"No loss explains most of it, the choice of tasks does: {'; '.join(more)}." if more else ""
 
 
 def _more_of_tasks(side: ComparedRun, other: ComparedRun, words: Callable[[str], str]) -> str:
@@ -172,30 +155,27 @@ def _more_of_tasks(side: ComparedRun, other: ComparedRun, words: Callable[[str],
     return f"more by {', '.join(said)} with {escape(side.label)}"
 
 
-def _soonest(comparison: ComparedReplays) -> HtmlText:
+def _soonest(comparison: ComparedReplays) -> str:
     """Return the replay with the shortest mean completion time, and the delay of the slowest."""
     row = next((row for row in comparison.figures if row.name == _SOONEST), None)
     if row is None or not row.best:
-        return HtmlText("")
+        return ""
     known = {amount: side for amount, side in zip(row.amounts, comparison.sides, strict=True) if amount is not None}
     best, most = min(known), max(known)
     named = " and ".join(f"<strong>{escape(comparison.sides[place].label)}</strong>" for place in row.best)
-    return HtmlText(
+    return (
         f"Tasks were done soonest with {named}: after <strong>{text_formats.duration(best)}</strong> on average; with "
         f"{escape(known[most].label)} it took {text_formats.percent(most / best - 1.0)} longer."
     )
 
 
-def _card(side: ComparedRun, words: Callable[[str], str], *, of_times: bool) -> FigureCard:
+def _card(side: ComparedRun, words: Callable[[str], str], *, of_times: bool) -> tuple[str, str, str]:
     summary = side.summary
     if of_times or not isinstance(summary, SummaryFigures):
         found = TaskPercentiles.of(side.tasks.completion_s)
         held = f"{text_formats.percent(summary.coverage)} of the {words('node-time')} held"
-        return FigureCard(
-            name=side.label,
-            figure=text_formats.UNKNOWN if found is None else text_formats.duration(found.mean),
-            note=f"to finish, mean of a task; {summary.tasks_finished:,} of {summary.tasks:,} finished; {held}",
-        )
+        note = f"to finish, mean of a task; {summary.tasks_finished:,} of {summary.tasks:,} finished; {held}"
+        return side.label, text_formats.duration(found.mean if found else None), note
     hours = harvest_node_h(summary)
     share = text_formats.percent(hours / summary.idle_node_h if summary.idle_node_h else None)
     note = (
@@ -204,20 +184,19 @@ def _card(side: ComparedRun, words: Callable[[str], str], *, of_times: bool) -> 
     )
     if summary.efficiency is not None:
         note += f"; {RAN_OUT}" if ran_out(summary) else f"; efficiency U {text_formats.percent(summary.efficiency)}"
-    return FigureCard(name=side.label, figure=text_formats.large(summary.harvested), note=note)
+    return side.label, text_formats.large(summary.harvested), note
 
 
-def _making(comparison: ComparedReplays) -> Iterator[HtmlTable | HtmlText]:
-    making = comparison.making
+def _making(making: SettingDifference, labels: Sequence[str]) -> dict[str, HtmlTable | None]:
+    """Return the tables of settings and inputs that differ, and of those that are the same."""
 
     def plain(name: str) -> str:
         return name.removeprefix("settings.").replace("versions.", "version of ")
 
-    if making.differs:
-        headings = ("what differs", *comparison.labels)
-        differs = [(plain(name), *map(text_formats.setting, values)) for name, values in making.differs.items()]
-        yield HtmlTable(label="What differs", headings=headings, rows=differs, css="plain")
-    else:
-        yield HtmlText("<p>Nothing differs in how they were made.</p>")
+    differs = [(plain(name), *map(text_formats.setting, values)) for name, values in making.differs.items()]
     same = [(plain(name), text_formats.setting(value)) for name, value in making.same.items()]
-    yield HtmlTable(label="What is the same", headings=("the same in all", ""), rows=same, css="plain")
+    headings, folded = ("what differs", *labels), "What is the same in all"
+    return {
+        "differs": HtmlTable(label="What differs", headings=headings, rows=differs, css="plain") if differs else None,
+        "same": HtmlTable(label="What is the same", headings=("", ""), rows=same, css="plain", folded=folded),
+    }

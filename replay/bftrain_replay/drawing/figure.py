@@ -275,8 +275,7 @@ class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
 
     A chart over time has ``moments``: it takes the parameters ``from_t`` and ``to_t``, and draws ``series`` as the data
     of that name. Alternatively it has a ``raster``, drawn behind it, and also takes ``from_row`` and ``to_row``.
-    ``spec`` may name colours by role (``"@used"``); pages merge ``narrow`` into it on a narrow screen, and ``closer``
-    while zoomed in.
+    ``spec`` may name colours by role (``"@used"``); pages merge ``narrow`` into it on a narrow screen.
     """
 
     name: str
@@ -293,7 +292,6 @@ class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
     stepped: bool = True  # draw steps; False: one point at the start of each step
     width: int | None = None  # maximum pixels, for charts that look lost when wide
     narrow: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    closer: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     def described(self) -> dict[str, Any]:
         """Return the Vega-Lite description without data, width and colours."""
@@ -340,7 +338,7 @@ class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
 
     def packed(self) -> dict[str, Any]:
         """Return the data from which page.js draws it."""
-        packed: dict[str, Any] = {"spec": self.described(), "narrow": self.narrow, "closer": self.closer}
+        packed: dict[str, Any] = {"spec": self.described(), "narrow": self.narrow}
         if self.moments is not None:
             packed["moments"] = self.moments.to_dict()
             packed["chooses_time"] = self.chooses_time

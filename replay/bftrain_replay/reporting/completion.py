@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from bftrain import text_formats
 from bftrain_replay.drawing.figure import ChartFigure
-from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable, HtmlText, PageSection
+from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.reporting.cumulative import CumulativeLine, colour_scale, over_ratios, over_time
 from bftrain_replay.reporting.user_shares import by_user, user_table
@@ -22,72 +22,24 @@ from bftrain_replay.simulation.task_progress import USUAL_LOSSES
 _SPREADS: Final = ("completion_s", "response_s", "waited_s", "slowdown", "rho", "late_s")
 
 
-def completion(run: Run) -> PageSection | None:
-    """Return the section; ``None`` where no task could finish, or none was submitted."""
-    summary = run.summary
-    if not summary["tasks_finished"] and not summary["tasks_unfinished"]:
-        return None
+def completion_charts(run: Run) -> list[ChartFigure | None]:
+    """Draw the charts of completion.html; ``None`` for what is not known."""
     tasks = run.task_columns
-    parts = [_spreads(run), _finished(tasks), _rho(tasks), _slowdown(tasks), user_table(summary["users"], run.node)]
-    intro = (
-        "Completion time is from submission to the end of the work. Slowdown is that over the shortest possible, as if "
-        "the machine were the task's alone; rho that over what it takes on its n-th part of everything, with n the "
-        "tasks that are there: no task above 1 means that no task paid for others."
-    )
-    return PageSection(
-        heading="How long tasks took",
-        intro=intro,
-        parts=[
-            HtmlText(f'<p class="says">{" ".join(_sentences(summary))}</p>'),
-            *(part for part in parts if part is not None),
-        ],
-    )
+    return [_finished(tasks), _rho(tasks), _slowdown(tasks)]
 
 
-def _sentences(summary: Mapping[str, Any]) -> Iterator[str]:
-    took, open_ = summary["completion_s"], summary["tasks_unfinished"]
-    if took is None:
-        yield "No task finished."
-    else:
-        began = f"{text_formats.counted(took['count'], 'task')} finished, on average"
-        within = (
-            f"half of them within {text_formats.duration(took['p50'])}, 95 in 100 within "
-            f"{text_formats.duration(took['p95'])}"
-        )
-        yield f"{began} <strong>{text_formats.duration(took['mean'])}</strong> after submission; {within}."
-    if open_:
-        yield (
-            f"<strong>{text_formats.counted(open_, 'task')}</strong> had not finished in the end, and "
-            f"{'is' if open_ == 1 else 'are'} missing from that: the mean of all is at least "
-            f"{text_formats.duration(summary['completion_at_least_s'])}."
-        )
-    if summary["rho_over_1"] is not None:
-        yield (
-            f"{text_formats.percent(summary['rho_over_1'])} of those that finished took longer than on an n-th part of "
-            "everything."
-        )
-    if summary["deadlines"]:
-        yield (
-            f"{text_formats.count(summary['deadlines_missed'])} of "
-            f"{text_formats.counted(summary['deadlines'], 'deadline')} "
-            f"{'was' if summary['deadlines_missed'] == 1 else 'were'} missed"
-            + (f", by {text_formats.duration(summary['late_s']['mean'])} on average." if summary["late_s"] else ".")
-        )
-
-
-def _spreads(run: Run) -> HtmlTable:
-    summary = run.summary
-    parts = ("mean", "p50", "p95", "max")
-    rows = []
+def completion_parts(run: Run) -> dict[str, HtmlTable | None]:
+    """Return the tables of completion.html: spreads of times, and users."""
+    summary, parts, rows = run.summary, ("mean", "p50", "p95", "max"), []
     for name in _SPREADS:
         if summary[name] is not None:
             figure = FIGURE_OF[f"{name}.mean"]
             cells = (figure.format(summary[name][part]) for part in parts)
-            rows.append(
-                (run.words(figure.label.removesuffix(", mean")), *cells, text_formats.count(summary[name]["count"]))
-            )
+            label = run.words(figure.label.removesuffix(", mean"))
+            rows.append((label, *cells, text_formats.count(summary[name]["count"])))
     headings = ("", *(PARTS[part] for part in parts), "of tasks")
-    return HtmlTable(label="How long tasks took", headings=headings, rows=rows, css="compare")
+    spreads = HtmlTable(label="How long tasks took", headings=headings, rows=rows, css="compare")
+    return {"spreads": spreads, "users": user_table(summary["users"], run.node)}
 
 
 def _finished(tasks: TaskColumns) -> ChartFigure | None:
@@ -182,11 +134,12 @@ def tasks_shown(tasks: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any
     return [tasks[place] for place in sorted(most)]
 
 
-def task_table(tasks: Sequence[Mapping[str, Any]], node: str) -> HtmlTable:
-    """Return the sortable table; times count from the log's start."""
-    rows = ([text(task) for text in _COLUMNS.values()] for task in tasks)
-    headings = tuple(name.replace("node", node) for name in _COLUMNS)
-    return HtmlTable(label="Tasks", headings=headings, rows=rows, sortable=True, css="many", rows_are="task")
+def task_table(tasks: Sequence[Mapping[str, Any]], node: str, columns: Sequence[str] = ()) -> HtmlTable:
+    """Return the sortable table of these ``columns`` (default: those of a replay); times count from the start."""
+    chosen = {name: _COLUMNS[name] for name in columns or _OF_REPLAY}
+    rows = ([text(task) for text in chosen.values()] for task in tasks)
+    headings = tuple(name.replace("node", node) for name in chosen)
+    return HtmlTable(label="Tasks", headings=headings, rows=rows, sortable=True, css="many", follows=not columns)
 
 
 def _cell(name: str, said: Callable[[Any], str]) -> Callable[[Mapping[str, Any]], HtmlCell]:
@@ -223,4 +176,6 @@ _COLUMNS: Final[Mapping[str, Callable[[Mapping[str, Any]], HtmlCell]]] = {
     "starts": _cell("starts", text_formats.count),
     "rescales": _cell("rescales", text_formats.count),
     "preempted": _cell("preemptions", text_formats.count),
+    "moves": _cell("moves", text_formats.count),
 }
+_OF_REPLAY: Final = tuple(_COLUMNS)[:-1]

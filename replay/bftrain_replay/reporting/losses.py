@@ -29,8 +29,6 @@ _LATE: Final = 0.6  # fraction of the width beyond which there is more room on t
 _ON_DARK: Final = {"@used", "@start", "@unnoticed", "@spread"}  # bars with labels in the page's background colour
 _ON_LIGHT: Final = {"@unused", "@rescaling", "@preempted"}
 _HINTS: Final = 4
-_SLIVERS: Final = 0.4  # fraction of the idle node-time; smaller totals of all steps get a zoomed view
-_MARGIN: Final = 0.6  # share of useful work in the zoomed view, relative to all steps together
 _LEAST_SHARE: Final = 0.002  # fraction of the idle node-time; smaller steps are not worth an action
 
 
@@ -147,9 +145,8 @@ def waterfall(run: Run) -> ChartFigure | None:
     """Return the chart; ``None`` without idle node-time."""
     if not run.summary["idle_node_h"]:
         return None
-    rows, begin, node = _rows(run), _closer_from(run), run.node
+    rows, node = _rows(run), run.node
     alt = f"Where the idle {node}-time went. " + "; ".join(f"{row['name']}: {row['words']}" for row in rows) + "."
-    closer = _rows(run, begin)
     axis = {"labelLimit": 170, "labelColor": "@ink", "domain": False, "ticks": False}
     above = {"labelAlign": "left", "labelPadding": 0, "labelOffset": 2 - _BAR, "labelLimit": 0, "minExtent": 0}
     return ChartFigure(
@@ -160,24 +157,15 @@ def waterfall(run: Run) -> ChartFigure | None:
         spec={
             "data": {"values": rows},
             "encoding": {"y": category("name", sort=None, title=None, axis=axis)},
-            "layer": _layers(rows, 0.0, node),
+            "layer": _layers(rows, node),
         },
-        closer={"data": {"values": closer}, "layer": _layers(closer, begin, node)} if begin else {},
         # Bars leave no room for names at their side: names go above them
         narrow={"height": _NARROW_ROW * len(rows), "encoding": {"y": {"axis": above}}},
     )
 
 
-def _closer_from(run: Run) -> float:
-    """Return the node-hours from which on a zoom shows the steps; 0 if all are visible without."""
-    idle_h = float(run.summary["idle_node_h"])
-    left = idle_h - sum(hours for _, hours in steps(run))
-    return left - _MARGIN * (idle_h - left) if idle_h - left < _SLIVERS * idle_h else 0.0
-
-
-def _layers(rows: Sequence[Mapping[str, Any]], begin: float, node: str) -> list[dict[str, Any]]:
-    title = f"{node}-hours, from {text_formats.count(begin)} on" if begin else f"{node}-hours"
-    scale = {"domain": [begin, rows[0]["to"]], "nice": False}
+def _layers(rows: Sequence[Mapping[str, Any]], node: str) -> list[dict[str, Any]]:
+    scale = {"domain": [0.0, rows[0]["to"]], "nice": False}
     bars = {
         "mark": {
             "type": "bar",
@@ -188,7 +176,7 @@ def _layers(rows: Sequence[Mapping[str, Any]], begin: float, node: str) -> list[
             "tooltip": {"expr": "datum.tooltip"},
         },
         "encoding": {
-            "x": quantity("from", title=title, scale=scale, axis={"tickCount": 5}),
+            "x": quantity("from", title=f"{node}-hours", scale=scale, axis={"tickCount": 5}),
             "x2": {"field": "to"},
             "color": category("colour", scale=None),
             "stroke": category("edge", scale=None),
@@ -197,11 +185,11 @@ def _layers(rows: Sequence[Mapping[str, Any]], begin: float, node: str) -> list[
     return [bars, *map(_words_at, sorted({row["side"] for row in rows}))]  # an empty layer would be warned of
 
 
-def _rows(run: Run, begin: float = 0.0) -> list[dict[str, Any]]:
-    """Return the bars, labelled where there is room if the chart shows node-hours from ``begin`` on."""
+def _rows(run: Run) -> list[dict[str, Any]]:
+    """Return the bars."""
     summary = run.summary
     idle_h = float(summary["idle_node_h"])
-    row = partial(_row, shown=(begin, idle_h), node=run.node)
+    row = partial(_row, idle_h=idle_h, node=run.node)
     rows = [row(run.words(_ALL), (0.0, idle_h), "@idle")]
     left = idle_h
     for cause, hours in steps(run):
@@ -222,13 +210,12 @@ def _has_bar(summary: Mapping[str, Any]) -> bool:
     return bool(summary["ceiling"]) and not summary_ran_out(summary["ceiling"])
 
 
-def _row(name: str, bar: tuple[float, float], colour: str, *, shown: tuple[float, float], node: str) -> dict[str, Any]:
+def _row(name: str, bar: tuple[float, float], colour: str, *, idle_h: float, node: str) -> dict[str, Any]:
     begin, end = max(bar[0], 0.0), bar[1]
-    short = f"{text_formats.count(end - begin)} h, {text_formats.percent((end - begin) / shown[1])}"
-    width = shown[1] - shown[0]
-    inside = end - max(begin, shown[0]) > _ROOM * width
+    short = f"{text_formats.count(end - begin)} h, {text_formats.percent((end - begin) / idle_h)}"
+    inside = end - begin > _ROOM * idle_h
     # Labels go inside long bars, otherwise on the side with room
-    side = "left" if inside or end - shown[0] > _LATE * width else "right"
+    side = "left" if inside or end > _LATE * idle_h else "right"
     return {
         "name": name,
         "from": begin,

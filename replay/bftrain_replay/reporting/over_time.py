@@ -14,11 +14,11 @@ from bftrain_datasets.log.idle_doubts import SIMULATED
 from bftrain_datasets.log.measures import fragments_in_parts
 from bftrain_datasets.log.node_groups import groups_of_nodes
 from bftrain_replay.drawing.figure import ChartFigure, StateChanges, StateRaster, in_order, parts_of_rows, quantity
-from bftrain_replay.drawing.series import TimeAxis, median
+from bftrain_replay.drawing.series import StepSeries, TimeAxis, median
 from bftrain_replay.run.run import Run
 from bftrain_replay.run.tables import SECONDS_AN_HOUR
 
-_STEPS: Final = {"type": "area", "interpolate": "step-after", "clip": True}
+STEPS: Final = {"type": "area", "interpolate": "step-after", "clip": True}
 _LINE: Final = {"type": "line", "interpolate": "step-after", "clip": True, "strokeWidth": 2.5}
 _BRUSH: Final = {"type": "interval", "encodings": ["x"], "mark": {"fill": "@ink", "fillOpacity": 0.15}}
 _DOUBTFUL: Final = "doubtful whether idle"
@@ -27,31 +27,27 @@ _COLOURS: Final = {"idle, unused": "@idle", _DOUBTFUL: "@preempted", "used by ta
 _NO_AXIS: Final = {"title": " ", "labels": False, "grid": False}
 
 
-def strip(run: Run) -> ChartFigure:
-    """Return the overview strip: a small chart of the whole time, with a brush."""
-    axis = run.moments.axis()
+def strip(series: StepSeries, moments: TimeAxis, node: str, fields: Sequence[str] = ("idle", "used")) -> ChartFigure:
+    """Return the overview strip: a small chart of these ``fields`` over the whole time, with a brush."""
+    axis = moments.axis()
+    layers: list[dict[str, Any]] = [
+        {"mark": {**STEPS, "color": f"@{field}"}, "encoding": {"y": {"field": field}}} for field in fields
+    ]
+    layers[0]["params"] = [{"name": "brush", "select": _BRUSH}]  # in one layer only, otherwise it would be duplicated
     return ChartFigure(
         name="time",
         title="",
-        alt=f"The idle {run.node}s over all of the time. Drag over it, or use the buttons, to look at a part.",
+        alt=f"The idle {node}s over all of the time. Drag over it, or use the buttons, to look at a part.",
         height=46,
-        moments=run.moments,
-        series=[run.nodes_over_time],
+        moments=moments,
+        series=[series],
         chooses_time=True,
         spec={
             "encoding": {
                 "x": {**axis, "axis": {**axis["axis"], "title": None}},
                 "y": {"type": "quantitative", "axis": _NO_AXIS},
             },
-            "layer": [
-                {
-                    # In one layer only, otherwise it would be duplicated
-                    "params": [{"name": "brush", "select": _BRUSH}],
-                    "mark": {**_STEPS, "color": "@idle"},
-                    "encoding": {"y": {"field": "idle"}},
-                },
-                {"mark": {**_STEPS, "color": "@used"}, "encoding": {"y": {"field": "used"}}},
-            ],
+            "layer": layers,
         },
     )
 
@@ -88,7 +84,7 @@ def nodes(run: Run) -> ChartFigure:
 
 
 def _area(field: str, label: str, labels: Sequence[str]) -> dict[str, Any]:
-    mark = _LINE if label == _DOUBTFUL else _STEPS
+    mark = _LINE if label == _DOUBTFUL else STEPS
     colour = {
         "datum": label,
         "scale": {"domain": labels, "range": [_COLOURS[each] for each in labels]},

@@ -2,148 +2,233 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from html import escape
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from bftrain import text_formats
-from bftrain_datasets.log.idle_doubts import COUNTS, SIMULATED
+from bftrain_datasets.log.idle_doubts import COUNTS, RECORDS, SIMULATED, IdleDoubts
 from bftrain_replay.drawing.figure import ChartFigure
-from bftrain_replay.drawing.html_page import HtmlPage, HtmlText, PageSection
-from bftrain_replay.reporting.alternatives_section import advice, sensitivity
-from bftrain_replay.reporting.completion import completion, task_table, tasks_shown
-from bftrain_replay.reporting.configuration import configuration
-from bftrain_replay.reporting.headline_section import cards, compared, gains, lead, notices
-from bftrain_replay.reporting.losses import meanings, waterfall
+from bftrain_replay.drawing.html_page import HtmlPage, HtmlTable, HtmlText
+from bftrain_replay.reporting.alternatives import sensitivity_table
+from bftrain_replay.reporting.completion import completion_charts, completion_parts, task_table, tasks_shown
+from bftrain_replay.reporting.configuration import configuration, input_text
+from bftrain_replay.reporting.losses import CAUSES, hints, meanings, waterfall
 from bftrain_replay.reporting.over_time import holders, nodes, strip
 from bftrain_replay.reporting.task_sizes import decision_times, idle_pieces, model_table, sizes
-from bftrain_replay.reporting.user_shares import campaigns, shares_so_far, users_over_time
-from bftrain_replay.run import headline
+from bftrain_replay.reporting.user_shares import campaigns, shares_so_far, stretches, users_over_time
+from bftrain_replay.run import decider_counts, headline
+from bftrain_replay.run.glossary import meaning_of
+from bftrain_replay.run.harvest_by_block import WeeklyHarvest, interval, too_narrow
+from bftrain_replay.run.headline import ENOUGH_WORK, RAN_OUT, harvest_node_h, idle_on_average, summary_ran_out
 from bftrain_replay.run.run import Run
+from bftrain_replay.run.summary_figures import FIGURE_OF, FIGURES, FigurePlace
+from bftrain_replay.run.tables import SECONDS_AN_HOUR
+from bftrain_replay.run.variations import LEAST_GAIN, SensitivityRow
 
+_ROUNDED: Final = 0.01  # fraction of the mean idle nodes; larger rounding is visible in U
+_SAME: Final = 0.0005  # less would be shown as 0.0 %
 _SEEN: Final = {SIMULATED: "in a simulated schedule", COUNTS: "derived from counts"}
-_YARDSTICKS: Final = (
-    '<p class="soft">Efficiency U is the harvest as a share of what the same tasks do on the same node-time given as a '
-    "constant pool of their own. U without costs is the same if starting, rescaling and preemption cost nothing; it is "
-    "no bound, a replay can come out above it, because no solver knows the future. Losses are shares of the work that "
-    "the nodes in use could have done.</p>"
-)
+_LEFT_BY: Final = {
+    RECORDS: "The batch queue",
+    COUNTS: "By counts of busy nodes the batch queue",
+    SIMULATED: "A simulated schedule",
+}
 
 
-class OwnParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The page parts about the replay alone, ready before the comparison replays."""
+def own_charts(run: Run) -> tuple[ChartFigure, ...]:
+    """Draw the charts of the replay alone, which takes most of the time of a page."""
+    overview = strip(run.nodes_over_time, run.moments, run.node)
+    over_time = (overview, nodes(run), sizes(run), users_over_time(run), shares_so_far(run), holders(run))
+    found = (*over_time, *completion_charts(run), stretches(run), idle_pieces(run), decision_times(run))
+    return tuple(chart for chart in found if chart is not None)
 
-    over_time: tuple[ChartFigure, ...]
-    completion: tuple[PageSection, ...]
-    more: tuple[ChartFigure, ...]
 
-
-def own_parts(run: Run) -> OwnParts:
-    """Make the parts of a page that show the replay alone, which takes most of the time."""
-    of_users = [users_over_time(run), shares_so_far(run)]
-    over_time = [strip(run), nodes(run), sizes(run), *of_users, holders(run)]
-    ends = [completion(run), campaigns(run)]
-    more = [idle_pieces(run), decision_times(run)]
-    return OwnParts(
-        over_time=tuple(chart for chart in over_time if chart is not None),
-        completion=tuple(section for section in ends if section is not None),
-        more=tuple(chart for chart in more if chart is not None),
+def page(run: Run, title: str = "", own: tuple[ChartFigure, ...] | None = None) -> HtmlPage:
+    """Build the page; ``own`` are charts drawn earlier (default: draw them here)."""
+    summary, fall = run.summary, waterfall(run)
+    doubts = _doubts(summary)
+    source = doubts.source if doubts else RECORDS
+    idle_h = float(summary["idle_node_h"])
+    whole_h = run.end_s / SECONDS_AN_HOUR * len(run.log.node_names)
+    shown = tasks_shown(run.task_rows)
+    models = model_table(run.task_rows, run.node)
+    left_out = (
+        f"The {len(shown):,} of {len(run.task_rows):,} with the most {run.node}-time; all are in the table of tasks. "
     )
-
-
-def page(run: Run, title: str = "", own: OwnParts | None = None) -> HtmlPage:
-    """Build the page; ``own`` are parts made earlier (default: make them here)."""
-    own = own or own_parts(run)
-    # A note on partial figures stands before all figures
-    part = headline.note(run.end_s, run.log.span_s, complete=run.summary["complete"]).rstrip()
-    # A summary of the replayed inputs
-    summary, log = run.summary, run.log
-    seen = _SEEN.get((summary.get("doubtful") or {}).get("source", ""), "observed")
-    text = f"{text_formats.counted(len(log.node_names), run.node)} {seen} for {text_formats.duration(run.end_s)}"
-    if run.moments.on_calendar:
-        text += f" from {text_formats.moment(log.start_s)}"
-    tasks = text_formats.counted(summary["tasks"], "training task")
+    decided = decider_counts.sentence(
+        summary["solver"], summary["decisions"], summary.get("fallback_causes", {}), _decided_by(summary)
+    )
+    inputs = [(name, input_text(one)) for name, one in summary["inputs"].items()]
+    baseline = [("baseline", summary["baseline"]["solver"])] if summary["baseline"] else []
+    parts = {
+        "run": run,
+        "node": run.node,
+        "figures": FIGURE_OF,
+        "meaning": lambda name: run.words(meaning_of(name)),
+        "seen": _SEEN.get(source, "observed"),
+        "part": headline.note(run.end_s, run.log.span_s, complete=summary["complete"]).rstrip(),
+        "left_by": run.words(_LEFT_BY[source]),
+        "doubts": doubts,
+        "idle_share": idle_h / whole_h if whole_h else None,
+        "useful_h": harvest_node_h(summary),
+        "lost_h": sum(float(one["node_h"]) for one in summary["lost"].values()),
+        "ran_out": RAN_OUT if summary_ran_out(summary) else "",
+        "enough_work": ENOUGH_WORK,
+        **_week(summary),
+        "decided": f"{decided[:1].upper()}{decided[1:]}",
+        "efficiency_note": _efficiency_note(run),
+        "largest": hints(run),
+        "causes": {str(cause.key): cause.name for cause in CAUSES},
+        "least_gain": LEAST_GAIN,
+        "explanations": list(_explanations(run)),
+        "meanings": meanings(run),
+        "assumed": _assumed(summary),
+        "gains": _gains(run),
+        "compared": _compared(run),
+        **completion_parts(run),
+        "campaigns": campaigns(run),
+        "left_out": (left_out if len(shown) < len(run.task_rows) else "")
+        + ("First by model, which is a task's name up to its number; then task by task. " if models else ""),
+        "models": models,
+        "tasks": task_table(shown, run.node),
+        "configuration": configuration(run, [*inputs, *baseline]),
+    }
     return HtmlPage(
+        template="report.html",
         title=title or f"What the idle {run.node}s could have done",
-        subtitle=f"{text}; {tasks}; solver {summary['solver']}, objective {summary['objective']}.",
-        lead=HtmlText(f"<strong>{part}</strong> {lead(run)}" if part else lead(run)),
-        warnings=notices(run),
-        cards=cards(run),
-        sections=(
-            *(part for part in (sensitivity(run),) if part is not None),
-            *_losses(run),
-            PageSection(
-                heading="Over time",
-                intro="Drag over any of these pictures to look closer: all of them follow. A double click shows all. "
-                "Press / to follow a task or a user, or click on one; the address of the page keeps what is shown."
-                + _named_only(run),
-                parts=own.over_time,
-            ),
-            PageSection(
-                heading="Compared",
-                parts=(
-                    HtmlText(f'<p class="says">{escape(gains(run))}</p>'),
-                    compared(run),
-                    HtmlText(run.words(_YARDSTICKS)),
-                ),
-            ),
-            *own.completion,
-            PageSection(heading="Idle times and decisions", parts=own.more),
-            _tasks(run),
-            PageSection(heading="Configuration", parts=tuple(configuration(run.summary))),
-        ),
-        users_of=_users_of(run),
-        unnamed=run.others,
+        main="nodes",
+        figures=(*(own_charts(run) if own is None else own), *(() if fall is None else (fall,))),
+        parts=parts,
+        warnings=list(_notices(run)),
     )
 
 
-def _users_of(run: Run) -> dict[str, str]:
-    """Return the users of followable tasks: in a long replay, the tasks that the page names."""
-    users = {task["name"]: task["user"] or "" for task in run.task_rows}
-    if not run.others:
-        return users
-    held = run.holdings.tasks
-    shown = [*(held[place] for place in run.named.tolist()), *(task["name"] for task in tasks_shown(run.task_rows))]
-    return {name: users[name] for name in dict.fromkeys(shown)}
+def _doubts(summary: Mapping[str, Any]) -> IdleDoubts | None:
+    """Return the doubts about the log; ``None`` for results of earlier versions, which had none, and for clusters."""
+    found = summary.get("doubtful")
+    names = IdleDoubts.__struct_fields__
+    return IdleDoubts(**{name: found[name] for name in names if name in found}) if found else None
 
 
-def _losses(run: Run) -> tuple[PageSection, ...]:
-    """Return the section on losses; empty without idle node-time."""
-    fall, table = waterfall(run), meanings(run)
-    if fall is None:
-        return ()
-    counted = f"All idle {run.node}-hours of the log, each counted once"
-    intro = f"{counted}: from the top, each step takes away what one cause cost, "
-    return (
-        PageSection(
-            heading=f"Where the idle {run.node}-time went",
-            intro=f"{intro}and what remains is work that counts.",
-            parts=(fall,) if table is None else (fall, table),
-        ),
-        PageSection(heading="What would be better", parts=(advice(run),)),
-    )
+def _decided_by(summary: Mapping[str, Any]) -> Mapping[str, int]:
+    """Return how many decisions each solver made; empty for summaries of earlier versions."""
+    found: Mapping[str, int] = summary.get("decided_by", {})
+    return found
 
 
-def _named_only(run: Run) -> str:
-    if not run.others:
-        return ""
-    return (
-        f" The {len(run.named):,} tasks with the most {run.node}-time can be followed, and a user by these; the "
-        f"figures and the other pictures are of all {len(run.task_rows):,} tasks."
-    )
+def _week(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Return the weekly harvest and its blocks; empty without an interval, as for short logs."""
+    found = msgspec.convert(summary.get("weekly"), WeeklyHarvest | None)
+    if found is None or found.harvest.low is None:
+        return {"week": "", "weeks": ""}
+    weeks = f"{text_formats.counted(found.blocks, found.block)}{too_narrow(found.blocks)}"
+    return {"week": interval(found.harvest), "weeks": weeks}
 
 
-def _tasks(run: Run) -> PageSection:
-    tasks, shown = run.task_rows, tasks_shown(run.task_rows)
-    left_out = ""
-    if len(shown) < len(tasks):
-        left_out = (
-            f"The {len(shown):,} of {len(tasks):,} with the most {run.node}-time; all are in the table of tasks. "
-        )
-    intro = "Times count from the log's start; lost is a share of a task's work. A heading sorts by its column."
-    models = model_table(tasks, run.node)
-    if models is not None:
-        intro = f"First by model, which is a task's name up to its number; then task by task. {intro}"
-    parts = (*(() if models is None else (models,)), task_table(shown, run.node))
-    return PageSection(heading="Tasks", intro=left_out + intro, parts=parts)
+def _notices(run: Run) -> Iterator[str]:
+    """Yield caveats that readers must know."""
+    summary = run.summary
+    if not summary["complete"]:
+        done, whole = text_formats.duration(run.end_s), text_formats.duration(run.log.span_s)
+        yield f"This replay was stopped before its end: the figures cover {done} of {whole}."
+    yield from summary["warnings"]
+    if headline.u_above_100(summary):
+        yield run.words(f"{headline.NO_BOUND}.")
+    settings, count = summary["settings"], summary["tasks"]
+    if headline.competing(count, settings["admission"], settings["max_tasks"]) < count:
+        yield from (run.words(f"{each}.") for each in headline.cap_caveats(summary))
+    if count and summary["tasks_finished"] == count:
+        yield "Every task finished, so the harvest could not be larger; compare when they finished."
+
+
+def _efficiency_note(run: Run) -> str:
+    summary = run.summary
+    if summary["efficiency"] is None:
+        return "not known"
+    if summary_ran_out(summary):
+        return "U compares nothing where there was too little work"
+    pool, mean = int(summary["dedicated_nodes"]), idle_on_average(summary)
+    note = f"of what {text_formats.counted(pool, run.node)} of their own would do"
+    if abs(mean - pool) >= _ROUNDED * mean:
+        note += f" (on average {text_formats.count(mean)} were idle)"
+    if summary["ceiling_efficiency"] is not None:
+        note += f"; {text_formats.percent(summary['ceiling_efficiency'])} without costs"
+    share = FIGURE_OF["harvested_of_bound"].value_in(summary)
+    return note if share is None else f"{note}; {text_formats.percent(share)} of the proven bound"
+
+
+def _explanations(run: Run) -> Iterator[tuple[str, float, HtmlText]]:
+    """Yield each large loss without advice, if factors outside the tried settings influence it."""
+    answered = {row["cause"] for row in run.summary.get("advice") or ()}
+    settings = run.summary["settings"]
+
+    def marked(found: re.Match[str]) -> str:
+        """Mark an option, and add its present value."""
+        name = found[0].removeprefix("--").replace("-", "_")
+        value = settings.get(name, settings.get(f"{name}_s"))
+        unit = " s" if f"{name}_s" in settings and not isinstance(value, str) else ""
+        text = value if isinstance(value, str | None) else f"{value:g}{unit}"
+        return f"<code>{found[0]}</code>{'' if text is None else escape(f' (now {text})')}"
+
+    for cause, hours in hints(run):
+        if cause.explanation and cause.key not in answered:
+            text = re.sub(r"--[a-z-]+[a-z]", marked, escape(run.words(cause.explanation)))
+            yield run.words(cause.name), hours, HtmlText(text)
+
+
+def _assumed(summary: Mapping[str, Any]) -> HtmlTable | None:
+    """Return the table of other assumptions; ``None`` if skipped."""
+    if not summary.get("sensitivity"):
+        return None
+    rows = [SensitivityRow(**each) for each in summary["sensitivity"]]
+    headings, cells = sensitivity_table("assumed", rows, " (assumed here)")
+    return HtmlTable(label="If other things were assumed", headings=headings, rows=cells, css="compare")
+
+
+def _label(summary: Mapping[str, Any]) -> str:
+    """Return the name of a replay's column: its solver, and other deciders if there were any."""
+    return decider_counts.column_label(summary["solver"], summary["decisions"], _decided_by(summary))
+
+
+def _gains(run: Run) -> str:
+    """Return in words how the replay compares with the reference replays."""
+    summary = run.summary
+    baseline = summary["baseline"]
+    others = (_label(baseline) if baseline else "", baseline), ("the same without costs", summary["ceiling"])
+    said: dict[str, list[str]] = {}  # statement -> gain and the run compared with
+    for name, other in others:
+        if other and summary["makespan_s"] and other["makespan_s"]:
+            change = _change(summary["makespan_s"], other["makespan_s"], ("sooner", "later"), "as soon")
+            said.setdefault("was through with all tasks", []).append(f"{change} {name}")
+        elif other and other["harvested"]:
+            change = _change(summary["harvested"], other["harvested"], ("less", "more"), "as much")
+            said.setdefault("harvested", []).append(f"{change} {name}")
+    did = "; it ".join(f"{verb} {' and '.join(changes)}" for verb, changes in said.items())
+    return f"With the same {run.node}s and tasks {_label(summary)} {did}." if did else ""
+
+
+def _change(one: float, other: float, comparatives: tuple[str, str], equal: str) -> str:
+    change = one / other - 1.0
+    if abs(change) < _SAME:
+        return f"{equal} as"
+    return f"{text_formats.percent(abs(change))} {comparatives[change > 0.0]} than"
+
+
+def _compared(run: Run) -> HtmlTable:
+    """Return the figures of the replay, the baseline and the replay without costs side by side."""
+    summary, baseline, ceiling = run.summary, run.summary["baseline"], run.summary["ceiling"]
+    columns = {_label(summary): summary} | ({_label(baseline): baseline} if baseline else {})
+    if ceiling:
+        name = decider_counts.ceiling_label(ceiling["solver"], ceiling["decisions"], _decided_by(ceiling))
+        columns[name] = ceiling
+    rows = [
+        (run.words(figure.label), *map(figure.text_in, columns.values()))
+        for figure in FIGURES
+        if FigurePlace.PAGE in figure.places and figure.shown([figure.value_in(each) for each in columns.values()])
+    ]
+    about = {run.words(figure.label): run.words(figure.about) for figure in FIGURES}
+    return HtmlTable(label="Compared", headings=("", *columns), rows=rows, css="compare best", about=about)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bftrain import text_formats
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
-from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable, HtmlText, PageSection
+from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
 from bftrain_replay.drawing.series import StepSeries
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.reporting.cumulative import CumulativeLine, colour_scale, over_ratios
@@ -163,7 +163,6 @@ def user_table(users: Mapping[str, Mapping[str, Any]], node: str) -> HtmlTable |
         headings=("user", "tasks", "finished", f"{node}-hours", "share", *spreads),
         rows=[_row(name, figures) for name, figures in users.items()],
         sortable=True,
-        rows_are="user",
     )
 
 
@@ -187,48 +186,39 @@ def _since(moments: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[
     return before * edges - total[before]
 
 
-def campaigns(run: Run) -> PageSection | None:
-    """Return the section; ``None`` where tasks have no users, or no campaign finished."""
+def _campaigns(run: Run) -> tuple[list[CampaignRow], list[CampaignRow]]:
+    """Return all campaigns, and those that finished."""
     names = CampaignRow.__struct_fields__
     rows = [CampaignRow(**dict(zip(names, row, strict=True))) for row in run.rows("campaigns", *names)]
-    finished = [row for row in rows if row.stretch is not None]
+    return rows, [row for row in rows if row.stretch is not None]
+
+
+def campaigns(run: Run) -> dict[str, Any]:
+    """Return the sentence and the tables on campaigns; empty where tasks have no users, or no campaign finished."""
+    rows, finished = _campaigns(run)
     if not finished:
-        return None
-    intro = run.words(
-        "A campaign is what a user hands in at one go. Its stretch is the time from its first submission to its last "
-        "end, over what it would have taken with all idle nodes to itself: 1 is as if it had been alone. The "
-        "bound is the most that it would be if users shared the node-time by their weights."
-    )
-    worst = _worst(finished)
-    parts = (
-        _campaign_sentences(rows, finished),
-        _stretches(run, rows, finished),
-        _by_user(rows, run.node),
-        *((worst,) if worst is not None else ()),
-    )
-    return PageSection(heading="Campaigns", intro=intro, parts=parts)
-
-
-def _campaign_sentences(rows: Sequence[CampaignRow], finished: Sequence[CampaignRow]) -> HtmlText:
-    stretch = f"<strong>{text_formats.ratio(float(_column(finished, 'stretch').mean()))}</strong>"
-    within = sum(bool(row.within) for row in finished)
+        return {}
+    stretch = text_formats.ratio(float(_column(finished, "stretch").mean()))
+    within, many = sum(bool(row.within) for row in finished), text_formats.count(len(rows))
     if len(finished) == 1:
-        text = (
-            f"One campaign of {text_formats.count(len(rows))} came to its end, with a stretch of {stretch}, "
-            f"{'within' if within else 'beyond'} its bound."
-        )
+        bound = "within" if within else "beyond"
+        text = f"One campaign of {many} came to its end, with a stretch of {stretch}, {bound} its bound."
     else:
         text = (
-            f"{text_formats.count(len(finished))} of {text_formats.count(len(rows))} campaigns came to their end, with "
-            f"a stretch of {stretch} on average; {text_formats.count(within)} of them within their bound."
+            f"{text_formats.count(len(finished))} of {many} campaigns came to their end, with a stretch of {stretch} "
+            f"on average; {text_formats.count(within)} of them within their bound."
         )
-    return HtmlText(f'<p class="says">{text}</p>')
+    return {"sentence": text, "by_user": _by_user(rows, run.node), "worst": _worst(finished)}
 
 
-def _stretches(run: Run, rows: Sequence[CampaignRow], finished: Sequence[CampaignRow]) -> ChartFigure:
-    """Return a line for each of the largest users, and the bounds of all stretches."""
-    hues = dict(zip([name for name, _ in _groups(rows)], HUES, strict=False))
-    lines = [CumulativeLine(name, _column(theirs, "stretch"), len(theirs)) for name, theirs in _groups(rows)]
+def stretches(run: Run) -> ChartFigure | None:
+    """Return a line for each of the largest users, and the bounds of all stretches; ``None`` without campaigns."""
+    rows, finished = _campaigns(run)
+    if not finished:
+        return None
+    groups = _groups(rows)
+    hues = dict(zip([name for name, _ in groups], HUES, strict=False))
+    lines = [CumulativeLine(name, _column(theirs, "stretch"), len(theirs)) for name, theirs in groups]
     lines = [line for line in lines if line.known.size]
     bounds, end = _column(finished, "stretch_bound"), max(float(line.known[-1]) for line in lines)
     bound = CumulativeLine(BOUND, np.where(bounds <= end, bounds, np.nan), len(finished))

@@ -19,7 +19,7 @@ from bftrain.text_formats import counted
 from bftrain.values import wire
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
-from bftrain_replay.drawing.html_page import FigureCard, HtmlCell, HtmlPage, HtmlTable, PageSection, html
+from bftrain_replay.drawing.html_page import HtmlCell, HtmlPage, HtmlTable, HtmlText, html
 from bftrain_replay.reproducing.experiment import Experiment, Figure, Request, XValue
 from bftrain_replay.reproducing.results import CLOSE, Agreement, Reproduction, Value
 from bftrain_replay.sweeping.sweep_runs import POINTS
@@ -120,43 +120,48 @@ def page(result: Reproduction) -> HtmlPage:
     data, experiment = summary(result), result.experiment
     warnings = [f"{counted(data['open'], 'run')} still to be done."] if data["open"] else []
     warnings += [f"{counted(data['failed'], 'run')} failed: {result.failure}."] if data["failed"] else []
-    sections = [
-        PageSection(heading=figure.title, intro=_intro(figure, values), parts=(*_charts(figure, values), table))
-        for figure, values in figures_with_values(result)
-        for table in [_html_table(figure, values)]
-    ]
+    results, charts = [], list[ChartFigure]()
+    for figure, values in figures_with_values(result):
+        charts += _charts(figure, values)
+        results.append((figure.title, _intro(figure, values), figure.name, _html_table(figure, values)))
+    largest = data["largest_difference_percent"]
+    close = f"<strong>{data['within_3_percent']:,} of {counted(data['compared'], 'published value')}</strong>"
+    lead = f"{close} are reproduced within {CLOSE:g} %; the largest difference is {largest or 0.0:.1f} %."
     return HtmlPage(
+        template="reproduce.html",
         title=f"{experiment.title}, reproduced",
-        subtitle=f"Published in {experiment.source}.",
+        main=next((chart.name for chart in charts), ""),
+        figures=charts,
         warnings=warnings,
-        cards=_cards(data, [*chain(*result.values.values())]),
-        sections=[*([_overview(result)] if data["compared"] else []), *sections],
+        parts={
+            "source": experiment.source,
+            "lead": HtmlText(lead) if data["compared"] else "",
+            "cards": list(_cards(data, [*chain(*result.values.values())])),
+            "agreement": _agreement(result) if data["compared"] else None,
+            "results": results,
+        },
         static_command=f"bftrain reproduce {experiment.name} -o DIR",
     )
 
 
-def _cards(data: Mapping[str, Any], values: Sequence[Value]) -> list[FigureCard]:
-    """Return how well all values agree, and how many are not compared."""
-    cards = []
+def _cards(data: Mapping[str, Any], values: Sequence[Value]) -> Iterator[tuple[str, str, str]]:
+    """Yield how well all values agree, and how many are not compared."""
     if count := data["compared"]:
-        note = f"of {counted(count, 'published value')}"
-        cards.append(FigureCard(f"Within {CLOSE:g} %", f"{data['within_3_percent']:,}", note))
+        yield f"Within {CLOSE:g} %", f"{data['within_3_percent']:,}", f"of {counted(count, 'published value')}"
         worst = max(values, key=lambda value: abs(value.difference_percent or 0.0))
-        figure = f"{worst.difference_percent:+.1f} %"
-        cards.append(FigureCard("Largest difference", figure, f"{worst.line}, {_x_text(worst.x)}"))
+        yield "Largest difference", f"{worst.difference_percent:+.1f} %", f"{worst.line}, {_x_text(worst.x)}"
     if pairs := data["pairs"]:
         note = f"of {counted(pairs, 'pair')} of lines at the same x"
-        cards.append(FigureCard("In the published order", f"{data['pairs_in_published_order']:,}", note))
+        yield "In the published order", f"{data['pairs_in_published_order']:,}", note
     published, saturated = sum(value.published is not None for value in values), data["saturated_but_published"]
     apart = {"saturated here": saturated, "without a run": data["not_run"]}
     apart["of other seeds or machines"] = published - data["compared"] - saturated
     if any(apart.values()):
         note = ", ".join(f"{name}: {count:,}" for name, count in apart.items() if count)
-        cards.append(FigureCard("Published, not compared", f"{sum(apart.values()):,}", note))
-    return cards
+        yield "Published, not compared", f"{sum(apart.values()):,}", note
 
 
-def _overview(result: Reproduction) -> PageSection:
+def _agreement(result: Reproduction) -> HtmlTable:
     rows = []
     for name, values in result.values.items():
         agreement = Agreement.of(values)
@@ -164,8 +169,7 @@ def _overview(result: Reproduction) -> PageSection:
             rows.append((name, f"{agreement.compared:,}", f"{agreement.close:,}", f"{agreement.largest:.1f} %"))
     headings = ("figure", "compared", f"within {CLOSE:g} %", "largest")
     about = {figure.name: figure.title for figure in result.figures}
-    table = HtmlTable(label="Agreement", headings=headings, rows=rows, about=about)
-    return PageSection(heading="Agreement", parts=(table,))
+    return HtmlTable(label="Agreement", headings=headings, rows=rows, about=about)
 
 
 def text_table(figure: Figure, values: Sequence[Value]) -> tuple[list[str], list[list[str]]]:

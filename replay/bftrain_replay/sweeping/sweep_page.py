@@ -12,11 +12,11 @@ from bftrain.node_units import in_words_of
 from bftrain.text_formats import plain
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure
-from bftrain_replay.drawing.html_page import FigureCard, HtmlCell, HtmlPage, HtmlTable, HtmlText, PageSection, html
+from bftrain_replay.drawing.html_page import HtmlCell, HtmlPage, HtmlTable, HtmlText, html
 from bftrain_replay.run.summary_figures import BetterDirection
 from bftrain_replay.sweeping import sweep_table
 from bftrain_replay.sweeping.seed_spread import Cells, spreads
-from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, pareto_figures, varied, with_names
+from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, file_name, pareto_figures, varied, with_names
 from bftrain_replay.sweeping.sweep_options import SEED
 
 MOST_ROWS: Final = 1000  # maximum table rows on the page; the file has all
@@ -46,20 +46,25 @@ def page(swept: sweep_table.SweptPoints) -> HtmlPage:
     points = len(swept.rows)
     over = f", over {', '.join(spec.swept)}" if spec.swept else ""
     left_out = f"The first {MOST_ROWS:,} of {points:,}; all are in the table. " if points > MOST_ROWS else ""
+    charts = _figures(swept)
+    of_main = [chart.name for chart in charts if main and chart.name.startswith(f"{file_name(main.column)}-by-")]
     return HtmlPage(
+        template="sweep.html",
         title=spec.title,
-        subtitle=f"{text_formats.counted(points, 'replay')} of {nodes} with {', '.join(tasks)}{over}.",
-        lead=_lead(rows, main) if main else "",
+        main=next(iter(of_main or (chart.name for chart in charts)), ""),
+        figures=charts,
         warnings=list(_notices(swept)),
-        cards=list(_cards(swept, main)),
-        sections=(
-            *([_differences(rows, main)] if main and varied(rows) else []),
-            PageSection(heading="Plots", parts=_figures(swept)),
-            PageSection(
-                heading="Points", intro=f"{left_out}A click on a heading sorts by it.", parts=(_table(swept, metrics),)
-            ),
-            PageSection(heading="How it was made", parts=(_making(summary),)),
-        ),
+        parts={
+            "subtitle": f"{text_formats.counted(points, 'replay')} of {nodes} with {', '.join(tasks)}{over}.",
+            "lead": _lead(rows, main) if main else "",
+            "cards": list(_cards(swept, main)),
+            "main_metric": main,
+            "differences": _differences(rows, main) if main and varied(rows) else None,
+            "plots": [chart.name for chart in charts],
+            "left_out": left_out,
+            "points": _table(swept, metrics),
+            "making": _making(summary),
+        },
         static_command="bftrain sweep FILE --svg DIR",
     )
 
@@ -94,9 +99,11 @@ def _lead(rows: Sequence[sweep_table.PointRow], metric: sweep_table.MetricColumn
     if len(found) == 1:
         return HtmlText(f"{title}{over}: <strong>{written(best)}</strong>.")
     ends = ("at best", "at worst") if metric.figure.better else ("at most", "at least")
-    text = f"{title}{over}: <strong>{written(best)}</strong> {ends[0]}, {written(worst)} {ends[1]}."
+    text = f"{title}{over}: <strong>{written(best)}</strong> {ends[0]}, {written(worst)} {ends[1]}"
     name, low, high = _ranked(rows, metric)[0]
-    return HtmlText(f"{text} <strong>{escape(name)}</strong> makes the largest difference: {low} to {high} on average.")
+    return HtmlText(
+        f"{text}; <strong>{escape(name)}</strong> makes the largest difference: {low} to {high} on average."
+    )
 
 
 def _ranked(rows: Sequence[sweep_table.PointRow], metric: sweep_table.MetricColumn) -> list[tuple[str, str, str]]:
@@ -126,30 +133,22 @@ def _notices(swept: sweep_table.SweptPoints) -> Iterator[str]:
         yield f"{len(warnings) - _MOST_WARNINGS:,} more warnings are in sweep.json."
 
 
-def _cards(swept: sweep_table.SweptPoints, main: sweep_table.MetricColumn | None) -> Iterator[FigureCard]:
+def _cards(swept: sweep_table.SweptPoints, main: sweep_table.MetricColumn | None) -> Iterator[tuple[str, str, str]]:
     done = [row for row in swept.rows if row.state is sweep_table.PointState.DONE]
     note = f"{len(done):,} done" + (f", {len(swept.failed):,} failed" if swept.failed else "")
-    yield FigureCard(name="points", figure=text_formats.count(len(swept.rows)), note=note)
+    yield "points", text_formats.count(len(swept.rows)), note
     found = [value for row in done if main and (value := main.of(row)) is not None]
     if main is None or not found:
         return
-    yield FigureCard(
-        name=f"{main.title}, highest",
-        figure=main.format(max(found)),
-        note=f"of {text_formats.counted(len(found), 'point')}",
-    )
-    yield FigureCard(
-        name=f"{main.title}, lowest",
-        figure=main.format(min(found)),
-        note=f"of {text_formats.counted(len(found), 'point')}",
-    )
+    yield f"{main.title}, highest", main.format(max(found)), f"of {text_formats.counted(len(found), 'point')}"
+    yield f"{main.title}, lowest", main.format(min(found)), f"of {text_formats.counted(len(found), 'point')}"
     others = [name for name in varied(done) if name != SEED]
     if SEED in varied(done):
         width, words = max((one.ends[1] - one.ends[0], one.words) for one in spreads(done, main, others).values())
-        yield FigureCard(name="widest spread over seeds", figure=main.format(width), note=words)
+        yield "widest spread over seeds", main.format(width), words
 
 
-def _differences(rows: Sequence[sweep_table.PointRow], metric: sweep_table.MetricColumn) -> PageSection:
+def _differences(rows: Sequence[sweep_table.PointRow], metric: sweep_table.MetricColumn) -> HtmlTable:
     done = [row for row in rows if metric.of(row) is not None]
     cells = []
     for name, low, high in _ranked(done, metric):
@@ -157,11 +156,7 @@ def _differences(rows: Sequence[sweep_table.PointRow], metric: sweep_table.Metri
         least, most = (choose(found, key=lambda one: found[one].mean) for choose in (min, max))
         cells.append((name, f"{len(found):,}", f"{plain(least[0])}: {low}", f"{plain(most[0])}: {high}"))
     headings = ("option", "values", "lowest with", "highest with")
-    return PageSection(
-        heading="What makes a difference",
-        intro=f"{metric.heading} by each option, on average over all values of the others.",
-        parts=(HtmlTable(label="What makes a difference", headings=headings, rows=cells, css="plain"),),
-    )
+    return HtmlTable(label="What makes a difference", headings=headings, rows=cells, css="plain")
 
 
 def _table(swept: sweep_table.SweptPoints, metrics: Sequence[sweep_table.MetricColumn]) -> HtmlTable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import re
 import tempfile
@@ -93,7 +94,7 @@ def page_of(done: ReplayOutcome, title: str = "") -> str:
 def text_of(page: str) -> str:
     """Return the words of a page, without its scripts and tags."""
     bare = re.sub(r"<script.*?</script>|<style.*?</style>|<[^>]*>", "", page, flags=re.DOTALL)
-    return bare.replace("&nbsp;", " ").replace("\xa0", " ")
+    return re.sub(r"\s+", " ", html.unescape(bare))
 
 
 def figures_of(page: str) -> dict[str, Any]:

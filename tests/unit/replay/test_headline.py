@@ -97,7 +97,8 @@ def test_doubts_about_the_log_are_a_part_of_the_headline_and_a_band_of_the_page(
     )
     assert summary["headline"]["caveats"] == (sentence,)
     page = page_of(done)
-    assert f"The batch queue left 4 node-hours idle, 100.0 % of all{sentence[17:]}." in text_of(page)
+    assert "The batch queue left 4 node-hours idle, 100.0 % of all (25.0 % of it doubtful);" in text_of(page)
+    assert f"4 node-hours were idle{sentence[17:]}." in text_of(page)
     assert "25.0 % of it doubtful" in text_of(page)
     assert "Of the idle node-time 25.0 % is doubtful." in figures_of(page)["nodes"]["spec"]["description"]
 
@@ -118,7 +119,8 @@ def test_a_simulated_log_is_called_so_and_not_the_batch_queue() -> None:
     assert (summary["doubtful"]["source"], summary["doubtful"]["share"]) == ("simulated", 1.0)
     page = page_of(done)
     text = text_of(page)
-    assert "A simulated schedule left 4 node-hours idle, 100.0 % of all, of which none is sure: " in text
+    assert "A simulated schedule left 4 node-hours idle, 100.0 % of all (100.0 % of it doubtful);" in text
+    assert "4 node-hours were idle, of which none is sure: " in text
     assert "no record tells which nodes were idle in a simulated schedule." in text
     assert "2 nodes in a simulated schedule for" in text
     assert page.count("the simulated scheduler") >= 2

@@ -89,7 +89,7 @@ def test_nothing_is_fetched() -> None:
     assert not re.findall(r"(?:https?:)?//[^\s\"'<)]+", outside_scripts)
     named = re.findall(r"\b(?:src|href|url|@import)\s*[=(]\s*[\"']?([^\"'>)]*)", outside_scripts)
     places = set(re.findall(r'id="([^"]*)"', outside_scripts))
-    assert {name for name in named if name.removeprefix("#") not in places} == {"data:,", "#follow=task:one"}
+    assert {name for name in named if name.removeprefix("#") not in places} == {"data:,", "#follow=one"}
     assert not re.search(r"\bon\w+\s*=", outside_scripts)
 
 
@@ -134,7 +134,7 @@ def test_the_row_of_a_task_counts_all_its_waits_and_all_its_losses() -> None:
     settings = ReplaySettings(semantics="published")
     page = page_of(bftrain.replay(log, [task("mine", rate=(10.0,), work_samples=720.0)], settings))
     (row,) = re.findall(
-        r'<tr><th scope="row" data-key="mine"><a href="#follow=task:mine">mine</a></th>(.*?)</tr>', page
+        r'<tr><th scope="row" data-key="mine"><a href="#follow=mine">mine</a></th>(.*?)</tr>', page
     )
     cells = [cell.replace("&nbsp;", " ") for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)]
     assert cells == ["finished", "0 s", "20 s", "110 s", "20 s", "0.025", "100.0 %", "20.0 %", "1", "0", "1"]

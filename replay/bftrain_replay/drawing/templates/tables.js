@@ -21,12 +21,10 @@ const sortBy = (item, heading, down) => {
   item.order.sort(order);
   arrange(item);
 };
-const arrange = (item) => { // rows that are followed come first
-  const of = (row) => !!item.followed?.has(row), focus = document.activeElement;
+const arrange = (item) => {
+  const focus = document.activeElement;
   item.shown = AT_ONCE;
-  item.order.forEach((row) => row.classList.toggle("followed", of(row)));
-  const rows = [...item.order.filter(of), ...item.order.filter((row) => !of(row))], now = [...item.table.tBodies[0].rows];
-  if (rows.some((row, place) => row !== now[place])) item.table.tBodies[0].append(...rows);
+  item.table.tBodies[0].append(...item.order);
   if (item.table.contains(focus)) focus.focus({ preventScroll: true }); // rows that move lose it
   show(item);
 };

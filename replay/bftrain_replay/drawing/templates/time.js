@@ -66,7 +66,7 @@ const inPlot = (item, event) => {
   return { x: Math.min(Math.max(x, 0), width), y: Math.min(Math.max(y, 0), height), left, top, width, height, inside };
 };
 const rowAt = (item, at, y) => Math.min(Math.floor(item.rows[0] + (y / at.height) * (item.rows[1] - item.rows[0])), item.rows[1] - 1);
-let followedBefore = null; // before the last click
+let followedBefore = null; // the task, before the last click
 const draggable = (item, box) => {
   let begin = null;
   const shade = box.parentElement.querySelector(".shade");
@@ -97,7 +97,7 @@ const draggable = (item, box) => {
     } else if (one.figure.raster?.tasks_are && event.detail !== 2) {
       followedBefore = followed;
       const task = taskAt(one, at, +scale.invert(at.x));
-      if (task) follow(followed?.name === task ? null : subjectOf("task", task));
+      if (task) follow(followed === task ? null : task);
     }
     stop();
   });

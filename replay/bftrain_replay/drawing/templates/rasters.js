@@ -28,7 +28,7 @@ const taskOf = (raster, row, state) => { // whose this stretch of a row is; none
   if (raster.tasks_are === "rows") return state ? raster.rows[row] : "";
   return raster.tasks_are && state >= firstTask(raster) ? raster.labels[state] : "";
 };
-const isFollowed = (raster, row, state) => !!followed && followed.tasks.has(taskOf(raster, row, state));
+const isFollowed = (raster, row, state) => followed !== null && followed === taskOf(raster, row, state);
 const rgbOf = (name) => {
   const hex = theme[name.slice(1)] ?? name;
   return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
@@ -59,13 +59,10 @@ const hueTasks = (item) => { // hues for the tasks that are seen longest; who ha
 const writeKey = (item) => {
   const key = item.box.closest("figure").querySelector(":scope > .key"), { raster } = item.figure;
   const swatch = (colour) => Object.assign(document.createElement("i"), { style: `background:${colour}` });
-  if (followed && key) {
-    const span = document.createElement("span");
-    span.append(swatch("var(--followed)"), wordsFor(followed));
-    key.replaceChildren(span);
-  } else key?.replaceChildren(...[...item.hues].map(([state, hue]) => {
-    const link = Object.assign(document.createElement("a"), { href: `#follow=task:${encodeURIComponent(raster.labels[state])}` });
-    link.append(swatch(hue), raster.labels[state]);
+  const named = followed !== null ? [[followed, "var(--followed)"]] : [...item.hues].map(([state, hue]) => [raster.labels[state], hue]);
+  key?.replaceChildren(...named.map(([task, colour]) => {
+    const link = Object.assign(document.createElement("a"), { href: `#follow=${encodeURIComponent(task)}` });
+    link.append(swatch(colour), task);
     return link;
   }));
 };

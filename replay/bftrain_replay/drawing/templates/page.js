@@ -1,5 +1,5 @@
 // What a page of bftrain does by itself: it draws its figures, zooms those over time together, tells what lies under the
-// pointer, follows a task or a user, and sorts and filters its tables. It asks for nothing from anywhere. The parts, one
+// pointer, highlights a task, and sorts and filters its tables. It asks for nothing from anywhere. The parts, one
 // after the other in one function: page.js, tables.js, numbers.js, rasters.js, time.js, follow.js.
 
 const pageData = JSON.parse(document.getElementById("page-data").textContent);
@@ -11,7 +11,7 @@ const LEGEND_MARK = 32; // pixels that an entry of a legend takes beside its wor
 const PAPER = 800; // pixels across a printed page
 const DRAG = 4, DRAG_ROWS = 16; // pixels; less is a click, or a hand that trembles
 const drawn = new Map(); // name of a figure -> what is needed to change it
-let followed = null; // the task, user or tasks that are followed: { kind, name, tasks }
+let followed = null; // the task that is highlighted
 let shown = null; // the part of the time that is looked at, [from, to]; null for all
 let theme = dark.matches ? pageData.dark : pageData.light; // for rasters; all else has the page's own colours
 
@@ -58,7 +58,7 @@ const draw = async (name, columns = 0) => {
   if (figure.raster && !figure.raster.first) await unpackRaster(figure.raster);
   before?.view.finalize();
   const look = laidOver(pageData.config, narrow ? NARROW_LOOK : columns ? { legend: { columns } } : {});
-  const spec = coloured(laidOver({ $schema: pageData.schema, width: box.clientWidth, ...laidOver(figure.spec, figure.isCloser ? figure.closer : {}) }, narrow ? figure.narrow : {}));
+  const spec = coloured(laidOver({ $schema: pageData.schema, width: box.clientWidth, ...figure.spec }, narrow ? figure.narrow : {}));
   spec.autosize = { type: "fit-x", contains: "padding" };
   const data = dataOf(item);
   if (data) spec.data = { name: data[0], values: data[1] };
@@ -90,20 +90,6 @@ const drawAll = async () => {
   document.documentElement.dataset.took = Math.round(performance.now()); // since the page was asked for
   document.documentElement.dataset.drawn = "yes";
 };
-
-const lookCloser = async (name, closer) => {
-  const figure = pageData.figures[name];
-  if (!!figure.isCloser === closer) return;
-  figure.isCloser = closer;
-  document.getElementById(name).querySelector(":scope > .zoom").setAttribute("aria-pressed", closer);
-  await draw(name);
-};
-for (const button of document.querySelectorAll("figure > .zoom"))
-  button.addEventListener("click", async () => {
-    const { id } = button.parentElement;
-    await lookCloser(id, !pageData.figures[id].isCloser);
-    remember();
-  });
 
 // -- light, dark, paper, and windows that change their width
 

@@ -1,0 +1,63 @@
+// Part of a page's script: a task that is highlighted in all figures, and the page's address, which keeps what is shown.
+
+const follow = (task) => { // null: none
+  followed = task;
+  for (const item of drawn.values()) if (item.figure.raster) item.turn = (item.turn ?? Promise.resolve()).then(() => paint(item));
+  for (const row of document.querySelectorAll("tr:has(a[href^='#follow='])")) row.classList.toggle("followed", row.cells[0].dataset.key === task);
+  remember();
+};
+document.addEventListener("click", (event) => { // a name is a link to this page with the task highlighted
+  const [, name] = event.target.closest("a[href^='#follow=']")?.getAttribute("href").match(/^#follow=(.*)$/) ?? [];
+  if (!name || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  const task = decodeURIComponent(name);
+  follow(followed === task ? null : task);
+});
+addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || event.target.closest?.("input")) return;
+  if (followed !== null) follow(null);
+  else if (chooser()) lookAtAll();
+});
+
+// -- the address: #follow=NAME&time=FROM-TO&tasks.filter=... - times in seconds since the start
+
+const plainly = (text) => encodeURIComponent(text).replace(/%(3A|2C|2F|3E|3C)/g, (code) => decodeURIComponent(code));
+const kept = () => {
+  const parts = [], add = (name, value) => parts.push(`${name}=${plainly(value)}`), strip = chooser();
+  if (followed !== null) add("follow", followed);
+  if (shown && strip) add("time", shown.map((time) => Math.round(time - wholeOf(strip.figure)[0]) / 1000).join("-"));
+  for (const [name, item] of tables) {
+    if (item.sort) add(`${name}.sort`, `${item.sort[0]}:${item.sort[1] ? "down" : "up"}`);
+    if (item.filter) add(`${name}.filter`, item.filter);
+  }
+  return parts.join("&");
+};
+let place = ""; // the heading that the reader went to
+let restoring = true, due = 0; // nothing is kept before the page has read its address
+const remember = () => {
+  clearTimeout(due);
+  if (!restoring) due = setTimeout(() => {
+    const hash = [kept(), place && `at=${place}`].filter(Boolean).join("&");
+    // A page inside another one may not change its address
+    try { history.replaceState(null, "", hash ? `#${hash}` : location.pathname + location.search); } catch { return; }
+  }, 150); // browsers allow few changes a second
+};
+const restore = () => {
+  const hash = location.hash.slice(1), strip = chooser();
+  restoring = false;
+  if (hash && !hash.includes("=")) { place = hash; remember(); return; } // a link to a heading
+  const asked = new URLSearchParams(hash.replaceAll("+", "%2B"));
+  place = asked.get("at") ?? "";
+  follow(asked.get("follow"));
+  const time = asked.get("time")?.match(/^([\d.]+)-([\d.]+)$/)?.slice(1).map(Number), [first, last] = strip ? wholeOf(strip.figure) : [];
+  if (strip && (time || shown)) look(time ? time.map((seconds) => first + 1000 * seconds) : [first, last]);
+  for (const [table, item] of tables) {
+    const [, heading, way] = asked.get(`${table}.sort`)?.match(/^(.*):(up|down)$/) ?? [];
+    if (heading) sortBy(item, heading, way === "down");
+    if (item.field) filterBy(item, asked.get(`${table}.filter`) ?? "");
+  }
+  document.getElementById(place)?.scrollIntoView({ behavior: "instant" });
+};
+addEventListener("hashchange", restore);
+
+drawAll();
