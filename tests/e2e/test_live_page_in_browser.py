@@ -13,7 +13,7 @@ from tests.helpers.live_seen import ObservedRun
 pytestmark = pytest.mark.chromium
 
 PICTURES = Path(__file__).parents[1] / "artefacts"  # kept for people to look at; git ignores it
-WIDTHS = (390, 900, 1400)
+WIDTHS = (420, 1024, 1440)
 NODES = tuple(f"nid{number:05d}" for number in range(1, 13))
 TASKS = ("resnet50", "bert-base", "wave-net", "climate-emulator", "protein-fold")
 LIVE = "document.getElementById('contact')?.textContent === 'live'"
@@ -69,6 +69,9 @@ def test_all_is_shown_at_every_width_in_light_and_dark(browser: Chromium, busy: 
         assert page.evaluate(FAINT) == []
         assert page.evaluate(COLOURS % "sizes") > 4
         assert page.evaluate(COLOURS % "nodes") > 3
+        order = "[...document.querySelectorAll('#lead, #sizes, .cards, #tasks')].map((one) => one.id || one.className)"
+        assert page.evaluate(order) == ["lead", "sizes", "cards", "tasks"]
+        assert text(page, "lead").startswith("2 tasks use 12 of 12 nodes; today ")
         words = text(page, "shown")
         for name in TASKS:
             assert name in words

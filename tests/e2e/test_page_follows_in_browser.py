@@ -1,4 +1,4 @@
-"""Following on a report's page in a browser: search, highlight, keys, filter, and links that keep what is shown."""
+"""A report's page in a browser: a highlighted task, the filter of a table, and links that keep what is shown."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ def page(opened: Page) -> Page:
     opened.wait_until("document.documentElement.dataset.drawn")
     opened.evaluate("document.activeElement.blur(), location.hash = `nothing=${Math.random()}`")
     opened.wait_until("location.hash === ''")  # it has read the address, and then kept nothing in it
-    opened.wait_until(f"!({SAID}) && document.getElementById('shown-time').textContent === 'all of the time'")
+    opened.wait_until("document.getElementById('shown-time').textContent === 'all of the time'")
     opened.frames()
     return opened
 
 
-SAID = "document.querySelector('#follow output').textContent"
+MARKED = "[...document.querySelectorAll('#tasks tr.followed th')].map(one => one.textContent)"
+LINK = "[...document.querySelectorAll('#tasks th a')].find(one => one.textContent === '{}').click()"
 COLOURED = """
 ((figure) => {
   const canvas = document.querySelector(`#${figure} canvas`), {width, height} = canvas;
@@ -72,51 +73,23 @@ def coloured(page: Page, figure: str, rows: int) -> tuple[float, list[int]]:
     return found[0], sorted(found[1])
 
 
-def search(page: Page, text: str) -> list[str]:
-    """Press / and type; gives what is offered."""
-    page.key("/", "/")
-    page.write(text)
-    page.frames()
-    offered: list[str] = page.evaluate("[...document.querySelectorAll('#found li')].map(one => one.textContent)")
-    return offered
-
-
-def test_a_task_is_searched_with_keys_and_highlighted(page: Page, material: ReportData) -> None:
-    assert search(page, "net-0")[:3] == ["all with “net-0”: 10 tasks", "task net-00", "task net-01"]
-    page.key("ArrowDown")
-    page.key("ArrowDown")
-    page.key("Enter", "\r")
-    page.wait_until(f"{SAID}.startsWith('task net-01')")
-    page.frames()
+def test_a_task_is_highlighted_in_all_pictures(page: Page, material: ReportData) -> None:
     name = "net-01"
+    page.evaluate(LINK.format(name))
+    page.wait_until(f"document.querySelector('#holders > .key').textContent === '{name}'")
+    page.frames()
     held = material.holdings.table()
     mine = held.task == held.tasks.index(name)
     share, rows = coloured(page, "holders", len(material.log.node_names))
     assert rows == sorted(set(held.node[mine].tolist()))
     held_s = float((held.to_s - held.from_s)[mine].sum())
     assert share == pytest.approx(held_s / SPAN_S / len(material.log.node_names), rel=0.1)
-    assert page.evaluate("document.querySelector('#holders > .key').textContent") == f"task {name}"
     assert len(coloured(page, "sizes", len(held.tasks))[1]) == 1
-    marked = page.evaluate("[...document.querySelectorAll('#tasks tr.followed th')].map(one => one.textContent)")
-    assert marked == [name]
-    page.evaluate("document.querySelector('[data-follow=time]').click()")
-    page.wait_until("document.getElementById('shown-time').textContent !== 'all of the time'")
-    page.key("Escape")  # follows nothing
-    page.key("Escape")  # shows all of the time
-    page.wait_until(f"!({SAID}) && document.getElementById('shown-time').textContent === 'all of the time'")
+    assert page.evaluate(MARKED) == [name]
+    page.key("Escape")
+    page.wait_until("!document.querySelector('tr.followed')")
     page.frames()
     assert coloured(page, "holders", 1)[0] == 0.0
-
-
-def test_a_user_is_followed_with_all_their_tasks(page: Page) -> None:
-    assert search(page, "bo <") == ["user bo <b>: 6 tasks"]
-    page.key("Enter", "\r")
-    page.wait_until(f"{SAID}.startsWith('user bo <b>: 6 tasks')")
-    marked = page.evaluate("[...document.querySelectorAll('#tasks tr.followed th')].map(one => one.textContent)")
-    assert marked == NAMES[1::2]
-    order = page.evaluate("[...document.querySelectorAll('#tasks tbody th')].map(one => one.textContent)")
-    assert order[:6] == marked  # they come first
-    assert page.evaluate("document.querySelector('[data-rows=user] tr.followed th').textContent") == "bo <b>"
 
 
 def shown_rows(page: Page) -> list[str]:
@@ -146,24 +119,21 @@ def test_a_table_is_filtered_by_words_and_by_comparing_a_column(page: Page, mate
 
 
 def test_a_link_keeps_what_is_shown(page: Page) -> None:
-    search(page, "net-07")
-    page.key("Enter", "\r")
+    page.evaluate(LINK.format("net-07"))
     page.evaluate("document.querySelector('[data-look=in]').click()")
     page.evaluate("document.querySelector('#tasks .filter input').focus()")
     page.write("net-0")
     page.evaluate(
         "[...document.querySelectorAll('#tasks th button')].find(one => one.textContent === 'node-hours').click()"
     )
-    asked = "#follow=task:net-07&time=10000-30000&tasks.sort=node-hours:up&tasks.filter=net-0"
+    asked = "#follow=net-07&time=10000-30000&tasks.sort=node-hours:up&tasks.filter=net-0"
     page.wait_until(f"location.hash === {asked!r}")
     words, rows = page.evaluate("document.getElementById('shown-time').textContent"), shown_rows(page)
-    assert rows[0] == "net-07"
     page.reload()
-    page.wait_until(f"document.documentElement.dataset.drawn && {SAID}.startsWith('task net-07')")
+    page.wait_until("document.documentElement.dataset.drawn && document.querySelector('tr.followed')")
     page.wait_until(f"document.getElementById('shown-time').textContent === {words!r}")
-    assert shown_rows(page) == rows
+    assert (shown_rows(page), page.evaluate(MARKED)) == (rows, ["net-07"])
     page.evaluate("document.querySelector('nav a[href=\"#compared\"]').click()")  # a heading is kept beside it
     page.wait_until(f"location.hash === {asked + '&at=compared'!r}")
-    assert page.evaluate(SAID).startswith("task net-07")
-    ours = [words for words in page.complaints() if "willReadFrequently" not in words]
-    assert ours == []
+    assert page.evaluate(MARKED) == ["net-07"]
+    assert [words for words in page.complaints() if "willReadFrequently" not in words] == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.chromium import Chromium
+from tests.helpers.chromium import FAINT, STICKING_OUT, Chromium
 from tests.helpers.program import bftrain
 
 pytestmark = pytest.mark.chromium
@@ -58,6 +58,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         (*tasks, "--seed", "1", "-o", "jobs.csv"),
         ("rounds", "--cluster", "24", "--tasks", "jobs.csv", "--round", "360", "--policy", "las", "-o", "rounds"),
         ("report", "rounds", "-o", "static-rounds.html", "--static"),
+        ("assess", "demo/log.npz", "--quick", "--node-hour-price", "1.5", "-o", "assessment"),
+        ("reproduce", "gavel", "makespan", "--quick", "--seeds", "0", "-o", "reproduction"),
     ):
         ended = bftrain(*command, "-q", cwd=folder)
         assert ended.code == 0, ended.err
@@ -68,13 +70,45 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "comparison": folder / "compare.html",
         "sweep": folder / "sweep" / "report.html",
         "rounds": folder / "rounds" / "report.html",
+        "assessment": folder / "assessment" / "assess.html",
+        "reproduction": folder / "reproduction" / "report.html",
     }
 
 
-@pytest.fixture(params=("report", "comparison", "sweep", "rounds"))
+@pytest.fixture(params=("report", "comparison", "sweep", "rounds", "assessment", "reproduction"))
 def address(request: pytest.FixtureRequest, pages: dict[str, Path]) -> Path:
     found: Path = pages[request.param]
     return found
+
+
+# The order of the first of each kind of part on a page
+ORDER = """
+[...document.querySelectorAll('h1, .lead, figure, .cards, table')].map((one) =>
+  one.tagName === 'FIGURE' ? 'figure' : one.className || one.tagName.toLowerCase())
+  .filter((name, place, all) => all.indexOf(name) === place)
+"""
+FIXED = "[...document.querySelectorAll('main *')].filter((one) => getComputedStyle(one).position === 'fixed').length"
+STICKY = (
+    "[...document.querySelectorAll('main *')].filter((one) => getComputedStyle(one).position === 'sticky' "
+    "&& !one.closest('.scroll')).length"
+)
+HIDDEN_PART = "[...document.querySelectorAll('.scroll')].filter((one) => one.scrollWidth > one.clientWidth + 1)"
+
+
+@pytest.mark.parametrize(("width", "dark"), [(420, False), (1024, True), (1440, False)])
+def test_a_page_begins_with_a_sentence_a_picture_and_cards(
+    browser: Chromium, address: Path, width: int, *, dark: bool
+) -> None:
+    page = browser.open(address.as_uri(), width=width, dark=dark)
+    page.wait_until("document.documentElement.dataset.drawn")
+    page.screenshot(PICTURES / f"page-{address.parent.name}-{address.stem}-{width}.png")
+    assert page.evaluate(ORDER) == ["h1", "lead", "figure", "cards", "table"]
+    assert page.evaluate("document.querySelector('.lead').textContent.trim().match(/[.](?=\\s+[A-Z]|$)/g).length") == 1
+    assert page.evaluate(f"{FIXED} + {STICKY}") == 0
+    assert page.evaluate("[document.body, document.documentElement].every((one) => one.scrollWidth <= innerWidth)")
+    assert (page.evaluate(STICKING_OUT), page.evaluate(FAINT)) == ([], [])
+    # A table that is cut off fades out at the edge where more of it is
+    assert page.evaluate(f"{HIDDEN_PART}.every((one) => getComputedStyle(one).getPropertyValue('--after') !== '0px')")
 
 
 @pytest.mark.parametrize("name", ["static-report", "static-compare", "static-rounds"])
@@ -103,7 +137,7 @@ def test_a_static_page_has_all_pictures_without_javascript(
 
 def test_without_javascript_a_page_names_the_command_for_a_static_one(browser: Chromium, address: Path) -> None:
     page = browser.open(address.as_uri(), width=800, scripts=False)
-    assert re.search(r"need JavaScript; bftrain .*--(static|svg DIR) draws", page.evaluate("document.body.innerText"))
+    assert re.search(r"need JavaScript; bftrain .+ draws", page.evaluate("document.body.innerText"))
     empty = "[...document.querySelectorAll('.frame, .chooser')].every(one => !one.clientHeight)"
     assert page.evaluate(empty)
     assert page.complaints() == []

@@ -31,11 +31,8 @@ TYPE += " field.dispatchEvent(new Event('input')) })()"
 PRESS = "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: '%s', bubbles: true }))"
 CLICK = "document.querySelector('%s').click()"
 INTERACTIONS = {
-    "search a task": TYPE % ("#follow input", "net"),
-    "follow all of a name": PRESS % "Enter",
-    "follow nothing": PRESS % "Escape",
-    "follow a task of the table": CLICK % "#tasks th a",
-    "follow nothing any more": PRESS % "Escape",
+    "highlight a task of the table": CLICK % "#tasks th a",
+    "highlight nothing": PRESS % "Escape",
     "filter the table": TYPE % (".filter input", "lost>5%"),
     "show all rows": TYPE % (".filter input", ""),
     "sort the table": CLICK % "#tasks th:nth-child(6) button",

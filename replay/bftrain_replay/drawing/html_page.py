@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _SCRIPTS: Final = ("page.js", "tables.js", "numbers.js", "rasters.js", "time.js", "follow.js")
 _PRINTED: Final = 100  # maximum table rows on paper; same value in page.css
-_FORMATS: Final = ("count", "counted", "duration", "large", "moment", "percent", "ratio")  # of text_formats
+_FORMATS: Final = ("count", "counted", "duration", "large", "moment", "percent", "ratio")
 _BEFORE_UNIT: Final = re.compile(r" (?=(?:%|ms|s|h|min|days)(?![\w-]))")
 
 

@@ -33,7 +33,7 @@ def strip(series: StepSeries, moments: TimeAxis, node: str, fields: Sequence[str
     layers: list[dict[str, Any]] = [
         {"mark": {**STEPS, "color": f"@{field}"}, "encoding": {"y": {"field": field}}} for field in fields
     ]
-    layers[0]["params"] = [{"name": "brush", "select": _BRUSH}]  # in one layer only, otherwise it would be duplicated
+    layers[0]["params"] = [{"name": "brush", "select": _BRUSH}]  # one layer: it would be duplicated
     return ChartFigure(
         name="time",
         title="",

@@ -43,7 +43,7 @@ def page(swept: sweep_table.SweptPoints) -> HtmlPage:
     kinds = ("logs", "clusters", "tasks")
     logs, clusters, tasks = (list(dict.fromkeys(str(one["name"]) for one in inputs[kind])) for kind in kinds)
     nodes = ", ".join([*logs, *(f"{cluster} nodes" if cluster.isdecimal() else cluster for cluster in clusters)])
-    points = len(swept.rows)
+    points, counted = len(swept.rows), text_formats.counted(len(swept.rows), "replay")
     over = f", over {', '.join(spec.swept)}" if spec.swept else ""
     left_out = f"The first {MOST_ROWS:,} of {points:,}; all are in the table. " if points > MOST_ROWS else ""
     charts = _figures(swept)
@@ -55,8 +55,8 @@ def page(swept: sweep_table.SweptPoints) -> HtmlPage:
         figures=charts,
         warnings=list(_notices(swept)),
         parts={
-            "subtitle": f"{text_formats.counted(points, 'replay')} of {nodes} with {', '.join(tasks)}{over}.",
-            "lead": _lead(rows, main) if main else "",
+            "subtitle": f"{counted} of {nodes} with {', '.join(tasks)}{over}.",
+            "lead": (_lead(rows, main) if main else "") or f"{counted}; no metric ranks them.",
             "cards": list(_cards(swept, main)),
             "main_metric": main,
             "differences": _differences(rows, main) if main and varied(rows) else None,

@@ -114,6 +114,11 @@ const drawCards = () => {
   const ago = decision ? `no. ${words.count(decision.number)} by ${decision.solver}, ${words.duration(now - decision.time_s)} ago` : "";
   text("note-decision", decision?.fallback ? `${ago}; ${decision.fallback}` : ago);
 };
+const drawLead = () => {
+  const { pool, used, running, state } = status, today = status.harvested?.at(-1), fresh = today?.day === day ? today : null;
+  const held = running ? `${words.counted(running, "task")} use${running === 1 ? "s" : ""} ${words.count(used)} of ${words.counted(pool, "node")}` : `No task uses any of ${words.counted(pool, "node")}`;
+  text("lead", words.ofNodes(`${held}; today ${words.nodeHours(fresh?.node_s ?? 0)} node-hours were harvested${state === "running" ? "" : `, and the run is ${state}`}.`));
+};
 const drawHead = () => {
   text("site", status.site);
   text("state", `${status.state} for ${words.duration(status.now_s - status.since_s)}`);
@@ -256,6 +261,7 @@ const draw = () => {
   settleHues(own.filter((number) => number), holding);
   picture.draw();
   drawHead();
+  drawLead();
   drawCards();
   drawKey(own);
   drawNodes();
