@@ -13,7 +13,7 @@ pytestmark = pytest.mark.chromium
 
 PICTURES = Path(__file__).parents[1] / "artefacts"  # kept for people to look at; git ignores it
 SOLVERS = {"exact": (), "equal-share": ("--solver", "equal-share"), 'few <b>"&': ("--max-tasks", "3")}
-FIGURES = {"node-time", "time", "harvest", "ahead", "used-1", "used-2", "used-3", "finished", "rho"}
+FIGURES = {"node-time", "harvest", "ahead", "used-1", "used-2", "used-3", "finished", "rho"}
 ALL_DRAWN = """
 new Promise(done => {
   const look = () => document.documentElement.dataset.drawn ? done(1) : setTimeout(look, 20);

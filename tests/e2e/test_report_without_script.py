@@ -27,9 +27,9 @@ max_tasks = [2, 4, 8]
 cost_factor = [0.5, 1, 16]
 """
 
-# Every figure but the strip on which a part of the time is chosen: what is drawn in it, how large
+# Every figure: what is drawn in it, how large
 DRAWN = """
-[...document.querySelectorAll('figure:not(.chooser)')].map(figure => {
+[...document.querySelectorAll('figure')].map(figure => {
   const drawings = [...figure.querySelectorAll('.static > svg, .draw svg')];
   const shown = drawings.filter(one => one.getBoundingClientRect().height);
   const box = shown[0]?.getBoundingClientRect();
@@ -128,7 +128,7 @@ def test_a_static_page_has_all_pictures_without_javascript(
         assert figure["words"] >= 2, figure
         assert figure["letters"] >= 11, figure
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
-    assert page.evaluate("document.querySelectorAll('script, button, .chooser').length") == 0
+    assert page.evaluate("document.querySelectorAll('script, button').length") == 0
     identifiers = page.evaluate("[...document.querySelectorAll('[id]')].map(one => one.id)")
     assert len(identifiers) == len(set(identifiers))
     assert "static" in page.evaluate("document.body.innerText")
@@ -138,7 +138,7 @@ def test_a_static_page_has_all_pictures_without_javascript(
 def test_without_javascript_a_page_names_the_command_for_a_static_one(browser: Chromium, address: Path) -> None:
     page = browser.open(address.as_uri(), width=800, scripts=False)
     assert re.search(r"need JavaScript; bftrain .+ draws", page.evaluate("document.body.innerText"))
-    empty = "[...document.querySelectorAll('.frame, .chooser')].every(one => !one.clientHeight)"
+    empty = "[...document.querySelectorAll('.frame, .looks')].every(one => !one.clientHeight)"
     assert page.evaluate(empty)
     assert page.complaints() == []
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from bftrain import text_formats
-from bftrain.errors import Interrupted, UsageError
+from bftrain.errors import Interrupted
 from bftrain.result_folder import IN_PYTHON, ResultFolder
 from bftrain.short_repr import ShortRepr
 from bftrain.taskfiles.files import load_tasks, save_tasks
@@ -19,7 +19,7 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log
-from bftrain_replay.assessing import assess_page, handback
+from bftrain_replay.assessing import assess_page
 from bftrain_replay.assessing.assessment import AssessmentInputs, LogAssessment, assess_log
 from bftrain_replay.assessing.batch_jobs import jobs_of
 from bftrain_replay.assessing.figure_text import headline
@@ -69,7 +69,6 @@ def assess(  # noqa: PLR0913 - one parameter an option
     node_prices: NodePrices | None = None,
     handback_delay_s: float | None = None,
     records: Sequence[str | Path] = (),
-    resimulate: str | None = None,
     timezone: str = "",
     most_events: int = EVENTS,
     what_ifs: bool = False,
@@ -81,10 +80,10 @@ def assess(  # noqa: PLR0913 - one parameter an option
 
     Without ``tasks``, identical trials are replayed, more than the idle nodes can finish. ``options`` are replay
     settings by name. ``most_events`` limits the log changes that are replayed (0: all). ``records`` are the files the
-    log was imported from; they supply the jobs delayed by ``handback_delay_s`` seconds. ``resimulate`` is the policy,
-    such as easy, that schedules these jobs again with the delay. ``node_prices`` are powers, energy and node prices.
-    ``timezone`` is the zone of hours and weekdays (default: the import's, or UTC). With ``what_ifs`` other assumptions
-    are also replayed in separate processes, as are tasks of the models in ``profiles`` (default: the bundled ones).
+    log was imported from; they supply the jobs delayed by ``handback_delay_s`` seconds. ``node_prices`` are
+    powers, energy and node prices. ``timezone`` is the zone of hours and weekdays (default: the import's, or UTC). With
+    ``what_ifs`` other assumptions are also replayed in separate processes, as are tasks of the models in ``profiles``
+    (default: the bundled ones).
     ``watch(replay, simulated_seconds, decisions)`` is called at every moment; return False to stop.
 
     Raises :class:`bftrain.errors.UsageError` for an unknown setting or options that do not fit together,
@@ -105,8 +104,8 @@ def assess(  # noqa: PLR0913 - one parameter an option
         zone=time_formats.zone(zone) if zone else UTC,
         prices=node_prices or NodePrices(),
         handback_delay_s=handback_delay_s,
+        jobs=jobs_of([Path(each) for each in records], source) if records else None,
     )
-    inputs = _with_jobs(inputs, source, records, resimulate)
     with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
         figures = assess_log(
             source,
@@ -131,21 +130,6 @@ def _replayed(
     if replayed is None:
         raise Interrupted("interrupted")
     return replayed
-
-
-def _with_jobs(
-    inputs: AssessmentInputs, log: EventLog, records: Sequence[str | Path], policy: str | None
-) -> AssessmentInputs:
-    """Add the jobs of ``records`` and, with ``policy``, their waits when it schedules them again with the delay."""
-    jobs, delay_s = jobs_of([Path(each) for each in records], log) if records else None, inputs.handback_delay_s
-    if policy is None:
-        return replace(inputs, jobs=jobs)
-    if jobs is None or delay_s is None:
-        raise UsageError("needs a delay, and the records of jobs", where="resimulate", fix="give both")
-    nodes = len(log.node_names)
-    if why_not := handback.obstacle(jobs, nodes):
-        return replace(inputs, jobs=jobs, not_resimulated=why_not)
-    return replace(inputs, jobs=jobs, resimulated=handback.resimulate(jobs, nodes, delay_s, policy))
 
 
 def _given(tasks: Sequence[TaskSpec] | str | Path | None, scratch: Path) -> tuple[tuple[TaskSpec, ...], Path] | None:

@@ -271,12 +271,6 @@ def _batch_jobs(found: HandbackEffect, node: str) -> Iterator[HtmlTable]:
         if spread:
             percents = " / ".join(map(str, found.extra_s or ()))
             rows.append((f"of {percents} in 100 that start later, at most", " / ".join(spread)))
-    if found.resimulated is not None:
-        again = found.resimulated
-        waits = (again.wait_mean_s, again.delayed_wait_mean_s, again.extra_mean_s)
-        text = "{} instead of {}, {} more".format(*map(text_formats.duration, (waits[1], waits[0], waits[2])))
-        rows.append((f"mean wait, scheduled again by {again.policy}", text))
-        rows.append((f"jobs that start later by {again.policy}", text_formats.percent(again.later)))
     if found.own_wait_median_s is not None:
         rows.append(("what half of all jobs wait anyway, at least", text_formats.duration(found.own_wait_median_s)))
     if found.worst_user is not None:

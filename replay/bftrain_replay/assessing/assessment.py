@@ -19,7 +19,7 @@ from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import doubts_of
 from bftrain_datasets.workloads.saturating import SaturatingWorkload
 from bftrain_replay.assessing.batch_jobs import BatchJobs
-from bftrain_replay.assessing.handback import UPPER_BOUND, HandbackEffect, ResimulatedWaits, effect_of
+from bftrain_replay.assessing.handback import UPPER_BOUND, HandbackEffect, effect_of
 from bftrain_replay.assessing.node_groups import DAYS, HOURS, GroupHarvest, LocalSteps, NodeGroups, harvest_of_groups
 from bftrain_replay.assessing.replayed_sample import ReplayedHarvest, ReplayedSample, summed
 from bftrain_replay.assessing.what_if import MOST_TASKS_FACTOR, Alternatives, MixRow, WhatIfRow, replay_alternatives
@@ -113,8 +113,6 @@ class AssessmentInputs:
     start_cost_s: float | None = None
     handback_delay_s: float | None = None
     jobs: BatchJobs | None = None
-    resimulated: ResimulatedWaits | None = None
-    not_resimulated: str = ""
 
 
 def assess_log(  # noqa: PLR0913 - the parts of an assessment
@@ -196,11 +194,7 @@ def _assessed(
         worth=worth_of(inputs.prices, lambda counts, holds: sample.a_week(counts * harvest + holds * used)),
         handback=None
         if inputs.handback_delay_s is None
-        else msgspec.structs.replace(
-            effect_of(log, sample.blocks, inputs.handback_delay_s, inputs.jobs, _start_s(settings, inputs)),
-            resimulated=inputs.resimulated,
-            not_resimulated=inputs.not_resimulated,
-        ),
+        else effect_of(log, sample.blocks, inputs.handback_delay_s, inputs.jobs, _start_s(settings, inputs)),
         doubtful=doubts_of(log).to_dict(),
         assumptions=tuple(_assumptions(settings, inputs, sample)),
         settings=settings,
@@ -260,11 +254,6 @@ def _assumptions(settings: ReplaySettings, inputs: AssessmentInputs, sample: Rep
             "What jobs would have waited: each job keeps its nodes, its run time and its turn on each node; a node "
             f"idle for more than {text_formats.duration(_start_s(settings, inputs))} (the start of a task) counts as "
             f"held by a task (--handback-delay). {UPPER_BOUND}"
-        )
-    if inputs.resimulated is not None:
-        found.append(
-            f"The batch queue scheduled again: {inputs.resimulated.policy}, which knows run times; each job holds its "
-            "nodes for the delay before it runs (--resimulate)."
         )
     if not sample.whole:
         found.append(

@@ -74,12 +74,6 @@ def batch_jobs(found: HandbackEffect) -> str:
         f"{interval(found.mean_s, text_formats.duration)} on average over all jobs and "
         f"{text_formats.duration(found.most_s)} for one job. {UPPER_BOUND}"
     )
-    if found.resimulated is not None:
-        again = found.resimulated
-        text += (
-            f" Scheduled again by {again.policy}, jobs wait {text_formats.duration(again.delayed_wait_mean_s)} on "
-            f"average instead of {text_formats.duration(again.wait_mean_s)}."
-        )
     if worst is not None:
         text += (
             f" Most affected: user {worst.name}, {text_formats.counted(worst.jobs, 'job')}, "
@@ -125,7 +119,5 @@ def open_questions(found: LogAssessment) -> Iterator[str]:
             "Which jobs would wait, and whose: a log tells states of nodes only; assess records with start, end and "
             "nodes of each job, or name by --records those that the log was imported from."
         )
-    elif found.handback.not_resimulated:
-        yield f"How the queue would be scheduled again (--resimulate): {found.handback.not_resimulated}."
     if not found.what_ifs:
         yield "What if restarts take minutes, and which tasks do the most: leave out --quick."

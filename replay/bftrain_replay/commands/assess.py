@@ -12,7 +12,6 @@ import click
 from bftrain.cli.command_help import DocumentedCommand, heading, omitted
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType, overwrite_option, topology_option
-from bftrain.cli.value_completion import complete_parts
 from bftrain_datasets.commands import records
 from bftrain_datasets.commands.logfiles import InputFile, kinds_option
 from bftrain_replay.commands.sensitivity import QUICK, no_cache_option
@@ -84,12 +83,6 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
     type=_existing_file,
     multiple=True,
     help="Records from which the log was imported: start times, nodes and users of jobs. May be repeated.",
-)
-@click.option(
-    "--resimulate",
-    metavar="POLICY",
-    shell_complete=complete_parts("queue_policy"),
-    help="Schedule the jobs again by this policy, such as easy, with and without the delay.",
 )
 @heading("How much is replayed")
 @click.option("--events", type=click.IntRange(min=0), help="Maximum number of log changes to replay; 0: all [25000].")

@@ -24,8 +24,6 @@ from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.kind_files import with_kinds
 from bftrain_datasets.log.log_files import holds_log, load_log
-from bftrain_datasets.scheduling.schedule_settings import PolicyOptions
-from bftrain_datasets.scheduling.scheduling import find_policy
 from bftrain_replay.assessing import assess_page
 from bftrain_replay.assessing.assessment import AssessmentInputs, assess_log
 from bftrain_replay.assessing.batch_jobs import BatchJobs, jobs_of
@@ -38,7 +36,6 @@ from bftrain_replay.assessing.figure_text import (
     mix_name,
     worth_rows,
 )
-from bftrain_replay.assessing.handback import ResimulatedWaits, obstacle, resimulate
 from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedHarvest, ReplayedSample, replay_sample
 from bftrain_replay.assessing.what_if import LEAD, NOTICE, TASKS, models_of
 from bftrain_replay.assessing.worth import NodePrices
@@ -90,20 +87,17 @@ class AssessRequest:
     handback_delay_s: float | None
     records: tuple[Path, ...]
     profiles: tuple[Path, ...]
-    resimulate: str | None = None
     topology: str | None = None
 
     def run(self, out: Output) -> None:
         """Replay, compute all figures, write the folder, and print them."""
         settings, prices, models = self._settings, self._prices, models_of(self.profiles)
-        self._check_resimulation()
         with (
             tempfile.TemporaryDirectory(prefix="bftrain-") as scratch,
             ResultFolder(self.folder, assess_page.KIND, overwrite=self.overwrite) as result,
         ):
             log, log_file = self._log(Path(scratch), out)
             jobs = self._jobs(log, out)
-            again, why_not = self._resimulated(log, jobs, out)
             inputs = AssessmentInputs(
                 name=f"{self.files[0]} and {len(self.files) - 1} more" if self.files[1:] else str(self.files[0]),
                 command=shlex.join(["bftrain", *(word for word in sys.argv[1:] if word not in _NOT_NEEDED)]),
@@ -112,8 +106,6 @@ class AssessRequest:
                 prices=prices,
                 handback_delay_s=self.handback_delay_s,
                 jobs=jobs,
-                resimulated=again,
-                not_resimulated=why_not,
             )
             found = assess_log(
                 log,
@@ -192,34 +184,6 @@ class AssessRequest:
                 if self.records:
                     raise
                 return None
-
-    def _check_resimulation(self) -> None:
-        if self.resimulate is None:
-            return
-        if self.handback_delay_s is None or (self._log_file and not self.records):
-            what, fix = "needs a delay, and the records of jobs", "add --handback-delay, and --records for a log"
-            raise UsageError(what, where="--resimulate", fix=fix)
-        find_policy(self.resimulate, PolicyOptions())
-
-    def _resimulated(self, log: EventLog, jobs: BatchJobs | None, out: Output) -> tuple[ResimulatedWaits | None, str]:
-        """Schedule the batch queue again, if requested, or return why that cannot be done."""
-        if self.resimulate is None or self.handback_delay_s is None:
-            return None, ""
-        why_not = obstacle(jobs, len(log.node_names))
-        if jobs is None or why_not:
-            out.warn(f"--resimulate: {why_not}; this question is left open")
-            return None, why_not
-        with watched(out, float(len(jobs)), unit=1.0, done="jobs scheduled", counted="jobs") as watch:
-            found = resimulate(
-                jobs,
-                len(log.node_names),
-                self.handback_delay_s,
-                self.resimulate,
-                lambda _, count: watch("queue", count, count),
-            )
-        if found is None:
-            raise Interrupted("interrupted; nothing was written")
-        return found, ""
 
     def _zone(self, log: EventLog) -> tzinfo:
         name = self.options.timezone or log.provenance.options.get("timezone")

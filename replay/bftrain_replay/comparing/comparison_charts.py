@@ -15,7 +15,7 @@ from bftrain_replay.drawing.series import StepSeries, TimeAxis
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.reporting.cumulative import CumulativeLine, over_ratios, over_time
 from bftrain_replay.reporting.losses import CAUSES, IdleCause
-from bftrain_replay.reporting.over_time import STEPS, strip
+from bftrain_replay.reporting.over_time import STEPS
 from bftrain_replay.run.headline import harvest_node_h
 from bftrain_replay.run.summary_figures import FIGURE_OF
 from bftrain_replay.run.tables import SECONDS_AN_HOUR
@@ -39,7 +39,6 @@ def figures(comparison: ComparedReplays, moments: TimeAxis) -> tuple[list[tuple[
     key, bars = node_time(sides, words)
     drawn = [
         bars,
-        strip(_nodes(sides[0]), moments, words("node"), ["idle"]),
         harvests(sides, moments),
         None if comparison.forced else leads(sides, moments),
         *used_nodes(sides, moments, words),

@@ -288,7 +288,6 @@ class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
     moments: TimeAxis | None = None
     series: Sequence[StepSeries] = ()
     raster: StateRaster | None = None
-    chooses_time: bool = False  # its selection "brush" is the part of the time that all figures over time show
     stepped: bool = True  # draw steps; False: one point at the start of each step
     width: int | None = None  # maximum pixels, for charts that look lost when wide
     narrow: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -341,7 +340,6 @@ class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
         packed: dict[str, Any] = {"spec": self.described(), "narrow": self.narrow}
         if self.moments is not None:
             packed["moments"] = self.moments.to_dict()
-            packed["chooses_time"] = self.chooses_time
             packed["series"] = []  # the page's to fill: several figures may draw the same
         if self.raster is not None and self.moments is not None:
             packed["raster"] = self.raster.packed(self.moments)

@@ -92,7 +92,7 @@ def html(page: HtmlPage, *, static: bool = False) -> str:
 
     def figure(name: str, *, titled: bool = True) -> HtmlText:
         chart = charts.pop(name, None)
-        if chart is None or (static and chart.chooses_time):
+        if chart is None:
             return HtmlText()
         drawn.append(chart)
         return HtmlText(macros.figure(chart, titled, _still(chart) if static else "", _task_hues(chart)))

@@ -169,7 +169,7 @@ def write(figures: Iterable[ChartFigure], folder: Path, form: str) -> list[Path]
 
     If any of these files exists and was not drawn by bftrain, raise an error without writing.
     """
-    chosen = {folder / f"{figure.name}.{form}": figure for figure in figures if not figure.chooses_time}
+    chosen = {folder / f"{figure.name}.{form}": figure for figure in figures}
     for path in chosen:
         check_replaceable(path, is_own, "picture")
     for path, figure in chosen.items():

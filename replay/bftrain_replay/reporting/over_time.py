@@ -14,42 +14,14 @@ from bftrain_datasets.log.idle_doubts import SIMULATED
 from bftrain_datasets.log.measures import fragments_in_parts
 from bftrain_datasets.log.node_groups import groups_of_nodes
 from bftrain_replay.drawing.figure import ChartFigure, StateChanges, StateRaster, in_order, parts_of_rows, quantity
-from bftrain_replay.drawing.series import StepSeries, TimeAxis, median
+from bftrain_replay.drawing.series import TimeAxis, median
 from bftrain_replay.run.run import Run
 from bftrain_replay.run.tables import SECONDS_AN_HOUR
 
 STEPS: Final = {"type": "area", "interpolate": "step-after", "clip": True}
 _LINE: Final = {"type": "line", "interpolate": "step-after", "clip": True, "strokeWidth": 2.5}
-_BRUSH: Final = {"type": "interval", "encodings": ["x"], "mark": {"fill": "@ink", "fillOpacity": 0.15}}
 _DOUBTFUL: Final = "doubtful whether idle"
 _COLOURS: Final = {"idle, unused": "@idle", _DOUBTFUL: "@preempted", "used by tasks": "@used"}
-# An invisible axis that takes the usual room, to align all moments with the other figures
-_NO_AXIS: Final = {"title": " ", "labels": False, "grid": False}
-
-
-def strip(series: StepSeries, moments: TimeAxis, node: str, fields: Sequence[str] = ("idle", "used")) -> ChartFigure:
-    """Return the overview strip: a small chart of these ``fields`` over the whole time, with a brush."""
-    axis = moments.axis()
-    layers: list[dict[str, Any]] = [
-        {"mark": {**STEPS, "color": f"@{field}"}, "encoding": {"y": {"field": field}}} for field in fields
-    ]
-    layers[0]["params"] = [{"name": "brush", "select": _BRUSH}]  # one layer: it would be duplicated
-    return ChartFigure(
-        name="time",
-        title="",
-        alt=f"The idle {node}s over all of the time. Drag over it, or use the buttons, to look at a part.",
-        height=46,
-        moments=moments,
-        series=[series],
-        chooses_time=True,
-        spec={
-            "encoding": {
-                "x": {**axis, "axis": {**axis["axis"], "title": None}},
-                "y": {"type": "quantitative", "axis": _NO_AXIS},
-            },
-            "layer": layers,
-        },
-    )
 
 
 def nodes(run: Run) -> ChartFigure:

@@ -17,8 +17,8 @@ from bftrain_replay.reporting.alternatives import sensitivity_table
 from bftrain_replay.reporting.completion import completion_charts, completion_parts, task_table, tasks_shown
 from bftrain_replay.reporting.configuration import configuration, input_text
 from bftrain_replay.reporting.losses import CAUSES, hints, meanings, waterfall
-from bftrain_replay.reporting.over_time import holders, nodes, strip
-from bftrain_replay.reporting.task_sizes import decision_times, idle_pieces, model_table, sizes
+from bftrain_replay.reporting.over_time import holders, nodes
+from bftrain_replay.reporting.task_sizes import idle_pieces, model_table, sizes
 from bftrain_replay.reporting.user_shares import campaigns, shares_so_far, stretches, users_over_time
 from bftrain_replay.run import decider_counts, headline
 from bftrain_replay.run.glossary import meaning_of
@@ -41,9 +41,8 @@ _LEFT_BY: Final = {
 
 def own_charts(run: Run) -> tuple[ChartFigure, ...]:
     """Draw the charts of the replay alone, which takes most of the time of a page."""
-    overview = strip(run.nodes_over_time, run.moments, run.node)
-    over_time = (overview, nodes(run), sizes(run), users_over_time(run), shares_so_far(run), holders(run))
-    found = (*over_time, *completion_charts(run), stretches(run), idle_pieces(run), decision_times(run))
+    over_time = (nodes(run), sizes(run), users_over_time(run), shares_so_far(run), holders(run))
+    found = (*over_time, *completion_charts(run), stretches(run), idle_pieces(run))
     return tuple(chart for chart in found if chart is not None)
 
 

@@ -14,7 +14,7 @@ from bftrain_replay.drawing.series import StepSeries
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.reporting.completion import completion_charts, completion_parts, task_table, tasks_shown
 from bftrain_replay.reporting.configuration import configuration, input_text
-from bftrain_replay.reporting.over_time import nodes, strip
+from bftrain_replay.reporting.over_time import nodes
 from bftrain_replay.reporting.user_shares import OTHERS, named, stacked
 from bftrain_replay.run.run import Run
 
@@ -38,7 +38,7 @@ def page(run: Run, title: str = "") -> HtmlPage:
     summary, inputs = run.summary, run.summary["inputs"]
     charts = completion_charts(run)
     if run.course.from_s.size and run.end_s:
-        charts += [strip(run.nodes_over_time, run.moments, run.node), nodes(run), _users(run)]
+        charts += [nodes(run), _users(run)]
     figures = [chart for chart in charts if chart is not None]
     shown = tasks_shown(run.task_rows)
     left_out = f"The {len(shown):,} of {len(run.task_rows):,} with the most node-time; all are in the table of tasks. "

@@ -382,7 +382,7 @@ class Run(ShortRepr):
 
     def chart(self, name: str) -> vega.SvgChart:
         """Return one figure of the page, such as ``waterfall`` or ``nodes``, for notebooks."""
-        return vega.chart([figure for figure in self.page().figures if not figure.chooses_time], name)
+        return vega.chart(self.page().figures, name)
 
     @property
     def unit(self) -> str:

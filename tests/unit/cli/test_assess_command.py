@@ -159,20 +159,9 @@ def test_a_delay_of_nodes_is_reported_job_by_job_if_records_are_there(bftrain: C
     # Only the third job begins on nodes that were idle; the two others hold theirs when the log begins
     assert (output["jobs"], output["jobs_delayed"], output["most_s"]) == (1, 1, 60.0)
     assert [each["jobs"] for each in output["distribution"]] == [1, 1, 0, 0, 0, 0]
-    again = assessed(bftrain, *asked, "--records", "sacct.txt", "--resimulate", "easy")["handback"]["resimulated"]
-    assert (again["policy"], again["delayed_wait_mean_s"] - again["wait_mean_s"]) == ("easy", again["extra_mean_s"])
     Path("other.txt").write_text(SACCT.replace("n3", "n4"))
     ended = bftrain("assess", *asked, "-o", "no", "--records", "other.txt")
     assert (ended.code, "are not the records that the log was made of" in ended.err) == (3, True)
-
-
-def test_jobs_that_share_nodes_leave_open_how_the_queue_would_be_scheduled_again(bftrain: CommandLine) -> None:
-    shared = "4|2026-01-01T00:00:00|2026-01-01T13:00:00|2026-01-02T09:00:00|1|n3|COMPLETED\n"
-    Path("sacct.txt").write_text(SACCT + shared)
-    asked = ("--quick", "--handback-delay", 60, "--resimulate", "easy")
-    ended = bftrain("assess", "sacct.txt", "-o", "out", *asked)
-    assert (ended.code, "--resimulate: jobs share nodes for " in ended.err) == (0, True)
-    assert "Not answered here: how the queue would be scheduled again" in Path("out/assess.html").read_text()
 
 
 def test_folder_of_a_schedule_stands_for_the_log_in_it(bftrain: CommandLine) -> None:

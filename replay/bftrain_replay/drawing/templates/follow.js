@@ -16,16 +16,16 @@ document.addEventListener("click", (event) => { // a name is a link to this page
 addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || event.target.closest?.("input")) return;
   if (followed !== null) follow(null);
-  else if (chooser()) lookAtAll();
+  else if (timed()) lookAtAll();
 });
 
 // -- the address: #follow=NAME&time=FROM-TO&tasks.filter=... - times in seconds since the start
 
 const plainly = (text) => encodeURIComponent(text).replace(/%(3A|2C|2F|3E|3C)/g, (code) => decodeURIComponent(code));
 const kept = () => {
-  const parts = [], add = (name, value) => parts.push(`${name}=${plainly(value)}`), strip = chooser();
+  const parts = [], add = (name, value) => parts.push(`${name}=${plainly(value)}`), of = timed();
   if (followed !== null) add("follow", followed);
-  if (shown && strip) add("time", shown.map((time) => Math.round(time - wholeOf(strip.figure)[0]) / 1000).join("-"));
+  if (shown) add("time", shown.map((time) => Math.round(time - wholeOf(of.figure)[0]) / 1000).join("-"));
   for (const [name, item] of tables) {
     if (item.sort) add(`${name}.sort`, `${item.sort[0]}:${item.sort[1] ? "down" : "up"}`);
     if (item.filter) add(`${name}.filter`, item.filter);
@@ -43,14 +43,14 @@ const remember = () => {
   }, 150); // browsers allow few changes a second
 };
 const restore = () => {
-  const hash = location.hash.slice(1), strip = chooser();
+  const hash = location.hash.slice(1), of = timed();
   restoring = false;
   if (hash && !hash.includes("=")) { place = hash; remember(); return; } // a link to a heading
   const asked = new URLSearchParams(hash.replaceAll("+", "%2B"));
   place = asked.get("at") ?? "";
   follow(asked.get("follow"));
-  const time = asked.get("time")?.match(/^([\d.]+)-([\d.]+)$/)?.slice(1).map(Number), [first, last] = strip ? wholeOf(strip.figure) : [];
-  if (strip && (time || shown)) look(time ? time.map((seconds) => first + 1000 * seconds) : [first, last]);
+  const time = asked.get("time")?.match(/^([\d.]+)-([\d.]+)$/)?.slice(1).map(Number), [first, last] = of ? wholeOf(of.figure) : [];
+  if (of && (time || shown)) look(time ? time.map((seconds) => first + 1000 * seconds) : [first, last]);
   for (const [table, item] of tables) {
     const [, heading, way] = asked.get(`${table}.sort`)?.match(/^(.*):(up|down)$/) ?? [];
     if (heading) sortBy(item, heading, way === "down");

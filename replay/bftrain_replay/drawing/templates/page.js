@@ -34,7 +34,7 @@ const laidOver = (spec, more) => {
   return result;
 };
 const wholeOf = (figure) => [figure.moments.from, figure.moments.to];
-const windowOf = (figure) => (shown && !figure.chooses_time ? shown : wholeOf(figure));
+const windowOf = (figure) => shown ?? wholeOf(figure);
 const dataOf = ({ figure }) => figure.series?.length && ["series", figure.series.flatMap((number) => rowsOf(pageData.series[number], windowOf(figure)))];
 // Views change one thing after the other: what comes while they are at something would get lost
 const inTurn = (item, change) =>
@@ -70,13 +70,11 @@ const draw = async (name, columns = 0) => {
   drawn.set(name, item);
   const fewer = narrow || columns ? 0 : columnsOf(box);
   if (fewer) return draw(name, fewer);
-  if (figure.chooses_time)
-    item.view.addSignalListener("brush", (_, value) => choose(value.t ? [...value.t].sort((a, b) => a - b) : null));
   if (figure.raster) {
     item.canvas = before?.canvas ?? box.parentElement.querySelector("canvas");
     paint(item);
   }
-  if (before) figure.chooses_time ? mark(item, shown) : update(item);
+  if (before) update(item);
   box.dataset.drawn = "yes";
   box.dataset.took = Math.round(performance.now() - begun); // milliseconds
 };
@@ -95,10 +93,7 @@ const drawAll = async () => {
 
 const redrawn = (colours, pixels) => { // with these colours for rasters, so wide or as wide as there is room
   theme = colours;
-  for (const item of drawn.values()) {
-    inTurn(item, (view) => view.width(pixels ?? item.box.clientWidth));
-    if (item.figure.chooses_time) mark(item, shown);
-  }
+  for (const item of drawn.values()) inTurn(item, (view) => view.width(pixels ?? item.box.clientWidth));
 };
 let unfolded = [], printing = false;
 const ofScreen = () => printing || redrawn(dark.matches ? pageData.dark : pageData.light);

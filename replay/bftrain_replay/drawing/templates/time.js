@@ -3,7 +3,7 @@
 // -- which part of the time all figures over time show
 
 const update = (item) => inTurn(item, (view) => {
-  if (!item.figure.moments || item.figure.chooses_time) return;
+  if (!item.figure.moments) return;
   const [from, to] = windowOf(item.figure), data = dataOf(item);
   view.signal("from_t", from).signal("to_t", to);
   if (item.figure.raster) {
@@ -11,10 +11,6 @@ const update = (item) => inTurn(item, (view) => {
     view.signal("from_row", item.rows[0]).signal("to_row", item.rows[1]);
   }
   if (data) view.data(...data);
-});
-const mark = (item, part) => inTurn(item, (view) => { // on the strip, what is looked at
-  const place = view.scale("x");
-  view.signal("brush_x", part ? part.map((time) => place(time)) : [0, 0]);
 });
 let asked = 0;
 const choose = (part) => {
@@ -24,24 +20,22 @@ const choose = (part) => {
     drawn.forEach(update);
     const words = document.getElementById("shown-time");
     remember();
-    if (words) words.textContent = shown ? spanOf(chooser().figure.moments, ...shown) : "all of the time";
+    if (words) words.textContent = shown ? spanOf(timed().figure.moments, ...shown) : "all of the time";
   });
 };
-const chooser = () => [...drawn.values()].find((item) => item.figure.chooses_time);
+const timed = () => [...drawn.values()].find((item) => item.figure.moments); // all of these have the same time
 const look = (part) => {
-  const item = chooser();
+  const item = timed();
   if (!item) return;
   const [first, last] = wholeOf(item.figure), least = (last - first) / 1e5;
   let [from, to] = part;
   const wide = Math.min(Math.max(to - from, least), last - first);
   from = Math.min(Math.max(from, first), last - wide);
-  const chosen = wide >= last - first ? null : [from, from + wide];
-  mark(item, chosen);
-  choose(chosen);
+  choose(wide >= last - first ? null : [from, from + wide]);
 };
 const lookAtAll = () => {
   for (const item of drawn.values()) item.chosen = null;
-  look(wholeOf(chooser().figure));
+  look(wholeOf(timed().figure));
 };
 const MOVES = {
   in: ([from, to]) => [from + (to - from) / 4, to - (to - from) / 4],
@@ -51,9 +45,9 @@ const MOVES = {
 };
 for (const button of document.querySelectorAll("[data-look]"))
   button.addEventListener("click", () => {
-    if (!chooser()) return;
+    if (!timed()) return;
     if (button.dataset.look === "all") lookAtAll();
-    else look(MOVES[button.dataset.look](shown ?? wholeOf(chooser().figure)));
+    else look(MOVES[button.dataset.look](shown ?? wholeOf(timed().figure)));
   });
 
 // -- dragging over a figure looks at what was dragged over; a double click looks at everything again
@@ -199,10 +193,10 @@ for (const [name, figure] of Object.entries(pageData.figures)) {
   const point = (event) => {
     if (!item()) return;
     hair(item(), event);
-    if (!figure.chooses_time) tell(event, under(item(), event));
+    tell(event, under(item(), event));
   };
   for (const kind of ["pointerdown", "pointermove"]) box.addEventListener(kind, point);
   box.addEventListener("pointerleave", (event) => { tell(event, null); hair(null, event); });
-  if (!figure.chooses_time) draggable(item, box);
+  draggable(item, box);
 }
 addEventListener("scroll", (event) => tell(event, null), { passive: true });

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import bftrain
-from bftrain import BadInput, UsageError, generate_log
+from bftrain import UsageError, generate_log
 from tests.helpers.in_process import CommandLine
 from tests.unit.replay.cases import log_of, mix
 
@@ -84,17 +84,11 @@ SACCT = (
 )
 
 
-def test_the_queue_is_scheduled_again_as_by_the_command(command: CommandLine, tmp_path: Path) -> None:
+def test_waits_of_jobs_are_those_of_the_command(command: CommandLine, tmp_path: Path) -> None:
     records = tmp_path / "sacct.txt"
     records.write_text(SACCT)
-    asked = ("--handback-delay", 60, "--resimulate", "easy", "--quick", "--json", "-q")
+    asked = ("--handback-delay", 60, "--quick", "--json", "-q")
     printed = json.loads(command("assess", records, "-o", tmp_path / "out", *asked).out)
     log = bftrain.import_logs(records).log
-    done = bftrain.assess(log, handback_delay_s=60.0, records=[records], resimulate="easy")
-    found = json.loads(json.dumps(done.summary))
-    assert found["handback"] == printed["handback"]
-    assert found["handback"]["resimulated"]["policy"] == "easy"
-    with pytest.raises(UsageError, match="resimulate: needs a delay, and the records of jobs"):
-        bftrain.assess(log, resimulate="easy")
-    with pytest.raises(BadInput, match="did you mean 'easy'"):
-        bftrain.assess(log, handback_delay_s=60.0, records=[records], resimulate="eazy")
+    done = bftrain.assess(log, handback_delay_s=60.0, records=[records])
+    assert json.loads(json.dumps(done.summary))["handback"] == printed["handback"]
