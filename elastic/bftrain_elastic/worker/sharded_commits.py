@@ -1,7 +1,7 @@
 """Commits of sharded trainings: ``torch.distributed.checkpoint`` writes the shares of all workers to the task's folder.
 
 The state names the folder of its shares and is written last, so it never names incomplete shares. A new group reads
-its shares from there, whatever its size.
+its shares from there, of any size.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def _divided(losses: Integers, price: int, pool: int, cutoff: int, stop_at: floa
             start, end = max(0, shift), min(table.size, later.size + shift)
             if start < end:
                 tried = later[start - shift : end - shift] + losses[row, size]
-                better = tried <= table[start:end]  # of equal sums, the larger size
+                better = tried <= table[start:end]  # the larger of equal sums wins
                 np.copyto(table[start:end], tried, where=better)
                 np.copyto(choice[start:end], number, where=better)
         taken.append(choice)
