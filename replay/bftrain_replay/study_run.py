@@ -24,7 +24,6 @@ from bftrain_replay.run.result import BOUND_FIGURES, MeasuredTimings, ReplayResu
 from bftrain_replay.run.run import ALLOCATIONS, MadeContent, Run, RunKind, RunTable
 from bftrain_replay.simulation import progress_kept
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study.ideal_cluster import IdealCluster
 from bftrain_replay.study.study import ReplayStudy
 
 # Measured by a real clock, so different in every run
@@ -145,7 +144,6 @@ def summary(study: ReplayStudy, source: InputSource) -> dict[str, Any]:
             "until_s": study.fixed.cluster.until_s,
             "ended": {solver: str(why) for solver, why in study.fixed.ended.items()},
         }
-        data["ideal"] = _ideal(study)
     return summaries.with_sum(data, _NOT_SUMMED)
 
 
@@ -179,15 +177,3 @@ def _log_sha256(study: ReplayStudy) -> str:
 def plain_figures(result: ReplayResult) -> dict[str, Any]:
     """Return one replay's figures as in ``summary.json``."""
     return {**wire.plain(result.summary()), **wire.plain(result.timings())}
-
-
-def _ideal(study: ReplayStudy) -> dict[str, Any] | None:
-    found = study.fixed.ideal if study.fixed is not None else None
-    return None if found is None else {**wire.plain(found), **over_ideal(study, found)}
-
-
-def over_ideal(study: ReplayStudy, found: IdealCluster) -> dict[str, float | None]:
-    """Return the ratios of the replay's times to the ideal ones; empty if not all tasks finished."""
-    figures = study.result.summary()
-    mean_s = figures.completion_s.mean if figures.completion_s and figures.makespan_s is not None else None
-    return found.over(mean_s, figures.makespan_s)

@@ -91,9 +91,6 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option(
     "--until", "until_s", type=DurationType(min=0, min_open=True), help="On a cluster: time limit in seconds."
 )
-@click.option(
-    "--ideal", is_flag=True, default=None, help="On a cluster: also compute the ideal results, without any costs."
-)
 @kinds_option
 @heading("Result")
 @tables_option

@@ -19,7 +19,7 @@ from bftrain_replay.run.result import ReplayResult
 from bftrain_replay.run.summary_figures import FIGURE_OF, FIGURES, FigurePlace
 from bftrain_replay.simulation.fixed_cluster import WORDS
 from bftrain_replay.study.study import ReplayStudy
-from bftrain_replay.study_run import over_ideal, plain_figures
+from bftrain_replay.study_run import plain_figures
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -53,7 +53,7 @@ def in_words(study: ReplayStudy, title: str) -> RenderableType:
 
 
 def _ends(study: ReplayStudy) -> Iterator[str]:
-    """Yield the solver's fallbacks, the stop reasons of replays on a cluster, and the ratio to the ideal time."""
+    """Yield the solver's fallbacks and the stop reasons of replays on a cluster."""
     decided = study.result.decisions
     text = sentence(study.result.settings.solver, len(decided), decided.fallback_causes, decided.decided_by)
     if text:
@@ -63,19 +63,6 @@ def _ends(study: ReplayStudy) -> Iterator[str]:
     for solver, why in study.fixed.ended.items():
         result = next(each for each in replays(study).values() if each.settings.solver == solver)
         yield f"{solver} ended after {text_formats.duration(result.simulated_s)}: {WORDS[why]}"
-    ideal = study.fixed.ideal
-    if ideal is None:
-        return
-    over = over_ideal(study, ideal)
-    for name, figure in (("completion", "completion_s.mean"), ("makespan", "makespan_s")):
-        label = FIGURE_OF[figure].label
-        fluid_s, least_s = getattr(ideal, f"fluid_{name}_s"), getattr(ideal, f"least_{name}_s")
-        ratios = [over[f"{name}_over_{what}"] for what in ("fluid", "least")]
-        fluid, least = ("" if ratio is None else f"{ratio:.3f} times " for ratio in ratios)
-        yield (
-            f"{label}: {fluid}the {text_formats.duration(fluid_s)} of the fluid of {ideal.objective}, "
-            f"{least}the {text_formats.duration(least_s)} that no policy can go below"
-        )
 
 
 def replays(study: ReplayStudy) -> dict[str, ReplayResult]:

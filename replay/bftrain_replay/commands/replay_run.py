@@ -162,7 +162,6 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
     config: Path | None
     given: Mapping[str, Any]
     until_s: float | None = None
-    ideal: bool | None = None
     baseline: str = ""
     quick: bool = False
     no_cache: bool = False

@@ -82,12 +82,8 @@ def replay_log(asked: replay_run.ReplayRequest, out: Output) -> None:
 
 
 def _files(asked: replay_run.ReplayRequest) -> tuple[Path, Path]:
-    for name, given, fix in (
-        ("--until", asked.until_s, "choose a --window of the log"),
-        ("--ideal", asked.ideal, "a log is replayed without costs instead"),
-    ):
-        if given is not None:
-            raise UsageError("goes with --cluster only", where=name, fix=fix)
+    if asked.until_s is not None:
+        raise UsageError("goes with --cluster only", where="--until", fix="choose a --window of the log")
     log, folder = asked.log, asked.folder
     if log is None or folder is None:
         fix = "bftrain replay LOG --tasks TASKS -o DIR, or --cluster NODES instead of LOG"
@@ -137,13 +133,13 @@ def replay_cluster(nodes: Mapping[str, int], asked: replay_run.ReplayRequest, ou
     except BadInput as error:
         raise BadInput(error.what, where=str(task_file), fix=error.fix) from error
     until = ("--until", repr(asked.until_s)) if asked.until_s is not None else ()
-    options = ("--cluster", cluster.text, *until, *(("--ideal",) if asked.ideal else ()))
+    options = ("--cluster", cluster.text, *until)
     source = InputSource(tasks=str(task_file), baseline=baseline, options=options)
 
     def run(_: Callable[[ReplayStudy], None]) -> ReplayStudy:
         # The end is not known beforehand
         with replay_run.watched(out, cluster.until_s or max(spec.submit_s for spec in specs)) as watch:
-            done = cluster_study(cluster, specs, parts, watch=watch, ideally=bool(asked.ideal))
+            done = cluster_study(cluster, specs, parts, watch=watch)
         replay_run.print_warnings(done.result, out)
         return done
 

@@ -48,7 +48,7 @@ ALLOCATIONS: Final = "allocations"
 _LEFT_ALONE: Final = "run it again, and do not edit its files"
 _RUN_AGAIN: Final = "run it again with this version"
 # Entries of a summary that are no figures of the run itself
-_NO_FIGURES: Final = frozenset({"settings", "inputs", "baseline", "ceiling", "ideal", "workload", "headline"})
+_NO_FIGURES: Final = frozenset({"settings", "inputs", "baseline", "ceiling", "workload", "headline"})
 
 
 class RunTable(NamedTuple):

@@ -16,7 +16,6 @@ from bftrain.assembly import build_harvester
 from bftrain.config import Settings
 from bftrain.deciding.goodput import by_progress
 from bftrain.deciding.harvester import Harvester
-from bftrain.deciding.node_stay import fixed_horizon_s
 from bftrain.errors import BadInput, BrokenPlugin, Fault, UsageError
 from bftrain.node_units import words_of
 from bftrain.parts import measured_if_possible, metrics_of, resolve_objective
@@ -38,10 +37,9 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import DecisionDelay, as_replayed, placed_in, semantics_of
 from bftrain_replay.simulation.timeline import LogSelection, saturating_workload, select
 from bftrain_replay.study.ceiling_and_dedicated import dedicated_log, dedicated_nodes, ideally, without_costs
-from bftrain_replay.study.fluid_shares import FluidShares
 from bftrain_replay.study.forked_pass import PassesBeside, RunPass, may_fork, usable_cpus
 from bftrain_replay.study.harvest_bound import enough_tasks, harvest_bound
-from bftrain_replay.study.ideal_cluster import IdealCluster, QueueDetector, ideal
+from bftrain_replay.study.queue_detector import QueueDetector
 
 
 class ReplayParts(msgspec.Struct, frozen=True):
@@ -87,7 +85,6 @@ def check_cluster(settings: ReplaySettings) -> None:
 # Called with the current replay, its simulated seconds and its decisions; False stops it
 Watch = Callable[[str, float, int], bool]
 
-IDEAL: Final = "ideal"
 DEDICATED: Final = "dedicated pool"
 BASELINE: Final = "baseline"
 MIN_EVENTS_TO_FORK: Final = 1000  # moments of a log: a third of a second of work, and to fork takes 20 ms
@@ -205,14 +202,6 @@ class StudyPasses:
         """Replay with the baseline solver; ``None`` without a baseline or after an earlier stop."""
         name = self._parts.baseline
         return (self._beside.result(name, lambda: self.going) or self.replay(solver=name)) if name else None
-
-    def ideal(self, fluid: FluidShares, nodes: Mapping[str, int]) -> IdealCluster | None:
-        """Return the ideal of a cluster; ``None`` if stopped."""
-
-        def keep_going(simulated_s: float, chosen: int) -> bool:
-            return self._go_on(IDEAL, simulated_s, chosen)
-
-        return ideal([by_progress(task) for task in self.tasks], nodes, fluid, keep_going) if self.going else None
 
     def ceiling(self) -> ReplayResult | None:
         """Replay without costs."""
@@ -335,14 +324,10 @@ class ReplayStudy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FixedClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of a cluster with permanent nodes: its nodes, and each replay's stop reason by solver.
-
-    ``ideal`` is set if requested.
-    """
+    """Figures of a cluster with permanent nodes: its nodes, and each replay's stop reason by solver."""
 
     cluster: FixedCluster
     ended: Mapping[str, EndReason]
-    ideal: IdealCluster | None = None
 
 
 class StudyCalls(msgspec.Struct, frozen=True, kw_only=True):
@@ -394,12 +379,10 @@ def cluster_study(
     *,
     baseline: str = "",
     watch: Watch | None = None,
-    ideally: bool = False,
 ) -> ReplayStudy:
     """Replay ``tasks`` on nodes that never leave, until all are done.
 
-    A cluster harvest has no references; with ``ideally`` it is compared with the ideal. The study's log stops with the
-    main replay.
+    A cluster harvest has no references. The study's log stops with the main replay.
     """
     known = settings.settings if isinstance(settings, ReplayParts) else ReplaySettings.of(settings)
     check_cluster(known)
@@ -408,12 +391,9 @@ def cluster_study(
     # With a requested stop time, the run is shown up to it
     gauges = QueueWatcher if cluster.until_s is not None else partial(QueueDetector, cluster.nodes, advancing)
     parts = settings if isinstance(settings, ReplayParts) else check_parts(known, baseline)
-    horizon_s = fixed_horizon_s(known.horizon_s)
-    fluid = FluidShares(advancing, cluster.nodes, parts.objective, horizon_s) if ideally else None
     passes = StudyPasses(cluster.log(), tasks, parts, watch, gauges=gauges)
     main = passes.main()
     simple = passes.baseline()
-    found = passes.ideal(fluid, cluster.nodes) if fluid is not None else None
     log = cluster.log(main.simulated_s)
     warnings = _warnings(log, passes.tasks, main, simple, {})
     results = [replace(each, warnings=warnings) for each in (main, simple) if each is not None]
@@ -425,7 +405,7 @@ def cluster_study(
         result=results[0],
         baseline=results[1] if simple and simple.complete else None,
         complete=passes.going,
-        fixed=FixedClusterFigures(cluster=cluster, ended=ended, ideal=found),
+        fixed=FixedClusterFigures(cluster=cluster, ended=ended),
     )
 
 

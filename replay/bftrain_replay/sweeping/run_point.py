@@ -27,7 +27,7 @@ from bftrain_replay.run.provenance import tasks_sha256, versions_with
 from bftrain_replay.simulation.engine import QueueWatcher
 from bftrain_replay.simulation.fixed_cluster import WORDS, EndReason
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study.ideal_cluster import QueueDetector
+from bftrain_replay.study.queue_detector import QueueDetector
 from bftrain_replay.study.study import StudyPasses, check_parts
 from bftrain_replay.sweeping.sweep_inputs import SweepCluster, Tasks
 from bftrain_replay.sweeping.sweep_runs import (

@@ -1,44 +1,31 @@
-"""Ideal cluster: completion times of the same tasks if nodes could be divided and moved at no cost.
+"""QueueDetector: whether the queue of a cluster grows without bound.
 
-Two figures with different meanings (docs/how-to/rounds.md):
-
-- *fluid*: the same objective, maximised over time shares instead of whole nodes, solved exactly whenever a task
-  arrives or leaves. The gap between a policy and its fluid is the loss by whole nodes, rounds and costs.
-- *least*: the lower bound for any policy. Every division of the nodes is also possible on a single machine that does
-  a second's worth of all nodes each second (:func:`costs`); on one machine, shortest remaining work first reaches the
-  smallest possible mean completion time. Also, no task is faster than alone at its best size.
-
-For :func:`costs` a node-second of each kind gets a price, normalised to 1 per second of the whole cluster. A task costs
-no less than its work on its cheapest choice, at its best speed per node. One second pays for a cost of 1, so a set of
-tasks takes its total cost in seconds or longer. The bound applies to rigid and elastic tasks and to any division of
-nodes and time. The linear programme chooses the prices with the largest bound.
-
-The queue of a cluster grows without bound (:class:`QueueDetector`) if all of these conditions apply since the queue was
-empty last:
+It does if all of these conditions apply since the queue was empty last:
 
 - at least 100 tasks arrived, and the period is ten times the mean minimum duration of a task;
 - the arrived work takes the whole cluster longer than the period, even minus three standard deviations of the sum (for
   random arrivals with these sizes), by a bound for any policy (:func:`costs`);
 - more tasks wait now than after three quarters of the period, then than after half, then than after a quarter.
+
+For :func:`costs` a node-second of each kind gets a price, normalised to 1 per second of the whole cluster. A task costs
+no less than its work on its cheapest choice, at its best speed per node. One second pays for a cost of 1, so a set of
+tasks takes its total cost in seconds or longer. The bound applies to rigid and elastic tasks and to any division of
+nodes and time. The linear programme chooses the prices with the largest bound.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
 from bftrain.values.task import TaskSpec
-from bftrain_replay.run.fair_time import shortest_s
 from bftrain_replay.simulation.engine import QueueWatcher
-from bftrain_replay.study.fluid_shares import FluidShares, KeepGoing
 from bftrain_solvers.sharing.linear import LinearRows, maximise
 
 Floats = NDArray[np.float64]
@@ -160,96 +147,3 @@ class QueueDetector(QueueWatcher):
     def _waiting_at(self, time_s: float) -> int:
         place = bisect_right(self._times, time_s)
         return self._waiting[place - 1] if place else 0
-
-
-class IdealCluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean completion time and makespan, seconds: of the fluid (``None``: not all would finish), and the least."""
-
-    objective: str
-    fluid_completion_s: float | None
-    fluid_makespan_s: float | None
-    least_completion_s: float
-    least_makespan_s: float
-
-    def over(self, completion_s: float | None, makespan_s: float | None) -> dict[str, float | None]:
-        """Return the ratios of a replay's times to these, if it finished all tasks."""
-        return {
-            "completion_over_fluid": _ratio(completion_s, self.fluid_completion_s),
-            "completion_over_least": _ratio(completion_s, self.least_completion_s),
-            "makespan_over_fluid": _ratio(makespan_s, self.fluid_makespan_s),
-            "makespan_over_least": _ratio(makespan_s, self.least_makespan_s),
-        }
-
-
-def _ratio(taken_s: float | None, ideal_s: float | None) -> float | None:
-    return taken_s / ideal_s if taken_s is not None and ideal_s else None
-
-
-def ideal(
-    tasks: Sequence[TaskSpec], nodes: Mapping[str, int], fluid: FluidShares, keep_going: KeepGoing
-) -> IdealCluster | None:
-    """Return both figures for finite tasks that can run; ``None`` if stopped."""
-    came = [max(spec.submit_s, 0.0) for spec in tasks]
-    going = [True]
-
-    def asked(now_s: float, chosen: int) -> bool:
-        going[0] = keep_going(now_s, chosen)
-        return going[0]
-
-    finish = fluid.run(asked)
-    if not going[0]:
-        return None
-    done = [finish[spec.name] for spec in tasks if spec.name in finish]
-    all_done = len(done) == len(tasks)
-    least = least_of(tasks, nodes)
-    return IdealCluster(
-        objective=fluid.objective,
-        fluid_completion_s=_mean([end - begin for end, begin in zip(done, came, strict=True)]) if all_done else None,
-        fluid_makespan_s=max(done) - min(came) if all_done else None,
-        least_completion_s=least.completion_s,
-        least_makespan_s=least.makespan_s,
-    )
-
-
-class LowerBounds(msgspec.Struct, frozen=True):
-    """The mean completion time and the makespan that no policy can go below, seconds."""
-
-    completion_s: float
-    makespan_s: float
-
-
-def least_of(tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> LowerBounds:
-    """Bound them by a single machine as fast as all nodes, and by each task alone on its best nodes."""
-    came = [max(spec.submit_s, 0.0) for spec in tasks]
-    alone = [shortest_s(spec, nodes) or 0.0 for spec in tasks]
-    ends = _one_machine(came, costs(tasks, nodes).tolist())
-    shared = _mean([end - begin for end, begin in zip(ends, came, strict=True)])
-    last = max(*ends, *(begin + lasts for begin, lasts in zip(came, alone, strict=True)))
-    return LowerBounds(max(shared, _mean(alone)), last - min(came))
-
-
-def _one_machine(came: Sequence[float], cost: Sequence[float]) -> list[float]:
-    """Return each job's finish time on one machine that runs the job with the least remaining work first."""
-    order = sorted(range(len(came)), key=came.__getitem__)
-    ends = [0.0] * len(came)
-    left: list[tuple[float, int]] = []
-    now, following = 0.0, 0
-    while left or following < len(order):
-        if not left:
-            now = max(now, came[order[following]])
-        while following < len(order) and came[order[following]] <= now:
-            heapq.heappush(left, (cost[order[following]], order[following]))
-            following += 1
-        rest, job = heapq.heappop(left)
-        until = came[order[following]] if following < len(order) else math.inf
-        if now + rest <= until:
-            now += rest
-            ends[job] = now
-        else:
-            heapq.heappush(left, (rest - (until - now), job))
-            now = until
-    return ends
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
