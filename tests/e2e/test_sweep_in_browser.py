@@ -20,7 +20,6 @@ baseline = "equal-share"
 logs = { small = { nodes = 24, days = 0.2, seed = 3 } }
 task_sets = { mix = { count = 4, max_nodes = 8, work_samples = 1e7 } }
 plot = ["efficiency", "rescales"]
-pareto = ["harvested", "rescales"]
 
 [grid]
 max_tasks = [1, 2, 4]
@@ -58,9 +57,7 @@ def test_every_plot_is_drawn_and_fits(page: Page) -> None:
         "[...document.querySelectorAll('figure')]"
         ".map(one => [one.id, one.querySelectorAll('.draw svg, canvas').length])"
     )
-    assert [name for name, _ in drawn] == ["pareto-harvested-rescales"] + [
-        f"{metric}-by-{over}"
-        for metric in ("efficiency", "rescales")
-        for over in ("max_tasks", "cost_factor", "max_tasks-and-cost_factor")
+    assert [name for name, _ in drawn] == [
+        f"{metric}-by-{over}" for metric in ("efficiency", "rescales") for over in ("max_tasks", "cost_factor")
     ]
     assert all(drawings == 1 for _, drawings in drawn)

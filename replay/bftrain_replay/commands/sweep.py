@@ -155,7 +155,6 @@ def worker_options(function: Callable[P, R]) -> Callable[P, R]:
 @click.option("--retry-failed", is_flag=True, help="Try failed points again.")
 @click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Format of the table [csv].")
 @overwrite_option
-@click.option("--pareto", metavar="A,B", help="Also plot these two columns against each other.")
 @click.option("--svg", "svg", metavar="DIR", type=_folder, help="Also write the plots as SVG there.")
 @click.option("--png", "png", metavar="DIR", type=_folder, help="Also write the plots as PNG there.")
 @no_cache_option
@@ -173,7 +172,6 @@ def command(  # noqa: PLR0913 - one argument for each option
     retry_failed: bool,
     tables: str,
     overwrite: bool,
-    pareto: str | None,
     svg: Path | None,
     png: Path | None,
     no_cache: bool,
@@ -189,7 +187,7 @@ def command(  # noqa: PLR0913 - one argument for each option
 
     cache = OutcomeCache.of_user(wanted=not no_cache)
     executor = CachedExecutor(executor_of(folder, jobs, dask, dask_options), cache, keeps=not dask)
-    sweep = PreparedSweep.of(spec, pareto=pareto.split(",") if pareto is not None else ())
+    sweep = PreparedSweep.of(spec)
     if dry_run:
         known = known_in(folder)
         still = sweep.open(known, retry_failed=retry_failed)

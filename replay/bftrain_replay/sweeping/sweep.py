@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bftrain import summaries
-from bftrain.errors import BadInput, UsageError
+from bftrain.errors import BadInput
 from bftrain.files import write_text
 from bftrain.result_folder import ADVICE, IN_PYTHON, REPORT_FILE, ResultFolder, ResultKind
 from bftrain.short_repr import ShortRepr, some
@@ -20,7 +20,7 @@ from bftrain_datasets.result_tables import ColumnType, TableColumn, check_form
 from bftrain_replay.rounds.round_settings import DRAWN
 from bftrain_replay.run.result import BOUND_FIGURES
 from bftrain_replay.study.forked_pass import usable_cpus
-from bftrain_replay.sweeping import pareto_front, sweep_runs, sweep_table
+from bftrain_replay.sweeping import sweep_runs, sweep_table
 from bftrain_replay.sweeping.dask_executor import DaskExecutor, running_cluster
 from bftrain_replay.sweeping.local_executor import LocalExecutor
 from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
@@ -28,7 +28,7 @@ from bftrain_replay.sweeping.run_point import PassExecutor, WorkerActivity
 from bftrain_replay.sweeping.seed_spread import over_seeds
 from bftrain_replay.sweeping.sweep_grid import SweepPoint, points_of
 from bftrain_replay.sweeping.sweep_options import SEED
-from bftrain_replay.sweeping.sweep_spec import PARETO, SweepSpec, read_spec
+from bftrain_replay.sweeping.sweep_spec import SweepSpec, read_spec
 from bftrain_replay.sweeping.sweep_table import PointState, check_plot
 
 if TYPE_CHECKING:
@@ -78,21 +78,11 @@ class PreparedSweep(ShortRepr):
         }
 
     @classmethod
-    def of(
-        cls, given: Path | str | Mapping[str, Any], folder: Path | None = None, *, pareto: Sequence[str] = ()
-    ) -> PreparedSweep:
-        """Read a sweep file, and every input that it names; a mapping's paths are relative to ``folder``.
-
-        ``pareto`` are the two columns of ``--pareto``, which replace those in the file.
-        """
+    def of(cls, given: Path | str | Mapping[str, Any], folder: Path | None = None) -> PreparedSweep:
+        """Read a sweep file, and every input that it names; a mapping's paths are relative to ``folder``."""
         spec = read_spec(given, folder)
         points = points_of(spec)
         check_plot(spec, points)
-        if pareto:
-            pareto_front.check(pareto, points, "--pareto", UsageError)
-            spec = replace(spec, pareto=tuple(pareto))
-        elif spec.pareto:
-            pareto_front.check(spec.pareto, points, spec.document.where(PARETO))
         return cls(spec, points, sweep_runs.planned(spec, points))
 
     def open(
@@ -217,7 +207,6 @@ class SweepResult(ShortRepr, sweep_table.SweptPoints):
             "versions": versions,
             "warnings": dict(self.warnings),
             "over_seeds": over_seeds(self.rows, sweep_table.metrics_of(self.spec.plot, self.rows), self.spec),
-            **pareto_front.in_summary(self.rows, self.spec),
             "figures_sha256": self.figures_sha256,
         }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -11,11 +10,8 @@ from msgspec.structs import replace
 
 from bftrain import text_formats
 from bftrain.text_formats import plain
-from bftrain_replay.drawing.figure import ChartFigure, category, quantity
-from bftrain_replay.drawing.theme import SHADES
+from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.run.headline import NOT_RANKED
-from bftrain_replay.run.summary_figures import BetterDirection
-from bftrain_replay.sweeping.pareto_front import ParetoAxis, ParetoPlane, ParetoPoint
 from bftrain_replay.sweeping.seed_spread import Cells, SeedSpread, reach, spreads
 from bftrain_replay.sweeping.sweep_options import SEED, Value
 from bftrain_replay.sweeping.sweep_spec import SweepSpec
@@ -34,7 +30,6 @@ MOST_LINES: Final = 8  # number of distinguishable colours
 _MOST_WITH_OTHERS: Final = 4  # maximum lines that leave room for ceiling and baseline
 _LOG_FROM: Final = 15.0  # ratio of largest to smallest value above which an axis is logarithmic
 _MOST_TICKS: Final = 12
-_HEAT_FROM: Final = 3  # minimum number of values of both options for a heat map
 _REPLAY: Final = "replay"
 _KINDS: Final = {CEILING: "without costs", BASELINE: "baseline"}
 
@@ -75,14 +70,12 @@ def with_names(names: Iterable[str], cells: Cells) -> str:
 
 
 def figures(rows: Sequence[PointRow], metrics: Sequence[MetricColumn]) -> Iterator[ChartFigure]:
-    """Yield each metric against each option, and over two options together if there are just two."""
+    """Yield each metric against each option."""
     options = varied(rows)
     names = [name for name in options if name != SEED] or list(options)
     for metric in metrics:
         for name in names:
             yield _lines(rows, metric, name, [other for other in names if other != name], options)
-        if len(names) == 2 and min(len(options[name]) for name in names) >= _HEAT_FROM:  # noqa: PLR2004 - a map has two sides
-            yield _map(rows, metric, names[0], names[1], options)
 
 
 def _lines(
@@ -212,51 +205,6 @@ def _x(name: str, values: Sequence[Value]) -> dict[str, Any]:
     return _field("x", "quantitative", title=name, scale=scale, axis=axis)
 
 
-def _map(
-    rows: Sequence[PointRow], metric: MetricColumn, x: str, y: str, options: Mapping[str, list[Value]]
-) -> ChartFigure:
-    if len(options[y]) > len(options[x]):
-        x, y = y, x
-    found = spreads(rows, metric, (x, y))
-    values = [
-        {
-            "x": plain(cells[0]),
-            "y": plain(cells[1]),
-            "mean": spread.mean / metric.axis[0],
-            "words": metric.format(spread.mean),
-            "tooltip": _tooltip(metric, (x, y), cells, spread),
-        }
-        for cells, spread in found.items()
-    ]
-    look = {"labelAngle": 0, "labelOverlap": "greedy", "domain": False, "ticks": False}
-    place = {
-        axis: _field(axis, "nominal", sort=list(map(plain, options[name])), title=name, axis=look)
-        for axis, name in (("x", x), ("y", y))
-    }
-    says = _says(rows, metric, (x, y))
-    words = {"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": _field("words", "nominal")}}
-    # Steps, since colours that are known by their role alone cannot be mixed; the darkest would hide the words
-    color = {"type": "quantize", "range": [f"@shade{step}" for step in range(SHADES // 2)], "zero": False}
-    return ChartFigure(
-        name=file_name(f"{metric.column}-by-{x}-and-{y}"),
-        title=f"{metric.heading} by {x} and {y}",
-        says=says,
-        alt=f"{metric.title} for each combination of {x} and {y}. {says}",
-        height=max(160, 34 * len(options[y])),
-        spec={
-            "data": {"values": values},
-            "encoding": place,
-            "layer": [
-                {
-                    "mark": {"type": "rect", "tooltip": {"expr": "datum.tooltip"}},
-                    "encoding": {"color": _field("mean", "quantitative", scale=color, legend=None)},
-                },
-                *([words] if len(options[x]) <= _MOST_TICKS else []),
-            ],
-        },
-    )
-
-
 def label(cells: Cells) -> str:
     """Format option values for humans, without option names."""
     return ", ".join(map(plain, cells))
@@ -293,108 +241,4 @@ def _caption(others: Sequence[str], hue: Sequence[str], combinations: int, found
     elif over := reach(found):
         said.append(f"Shaded or ruled: {over}.")
     said.append("The axis need not begin at 0.")
-    return " ".join(said)
-
-
-_MOST_LABELS: Final = 12  # maximum number of point labels
-_MOST_SAID: Final = 4
-_FRONT, _OTHERS = "front", "others"
-
-
-def pareto_figures(rows: Sequence[PointRow], asked: Sequence[str], unit: str) -> Iterator[ChartFigure]:
-    """Yield the chart if it is requested and has two or more combinations to compare."""
-    options = varied(rows)
-    plane = ParetoPlane.of(rows, asked, [name for name in options if name != SEED]) if asked else None
-    if plane is None or len(plane.points) < 2:  # noqa: PLR2004 - one compares with nothing
-        return
-    plane = dataclasses.replace(plane, x=plane.x.in_unit(unit), y=plane.y.in_unit(unit))
-    x, y = plane.x.metric, plane.y.metric
-    says, values = _says_pareto(plane), [_value(plane, point) for point in plane.points]
-    # Vega warns about a layer without rows, which has no extent
-    sides = sorted({value["side"] for value in values} - {""}) if len(plane.front) <= _MOST_LABELS else []
-    yield ChartFigure(
-        name=file_name(f"pareto-{x.column}-{y.column}"),
-        title=f"{y.heading} against {x.title}",
-        says=says,
-        alt=f"Each combination of {', '.join(plane.names)} by {x.title} and {y.title}. {says}",
-        caption=_caption_pareto(plane),
-        height=340,
-        spec={
-            "data": {"values": values},
-            "encoding": {"x": _scale("x", plane.x), "y": _scale("y", plane.y)},
-            "layer": [
-                {**_only(_FRONT), "mark": {"type": "line", "strokeWidth": 2, "color": "@used"}},
-                *([_dots(_OTHERS, "@unused")] if len(plane.front) < len(plane.points) else []),
-                _dots(_FRONT, "@used"),
-                *(_labels(side, rising=plane.x.better is not plane.y.better) for side in sides),
-            ],
-        },
-    )
-
-
-def _value(plane: ParetoPlane, point: ParetoPoint) -> dict[str, Any]:
-    x, y = plane.x.metric, plane.y.metric
-    middle = (plane.points[0].x.mean + plane.points[-1].x.mean) / 2
-    side = "left" if point.x.mean > middle else "right"  # side with room for the name
-    words = f"{x.title} {point.x.text(x)}, {y.title} {point.y.text(y)}"
-    return {
-        "x": point.x.mean / x.axis[0],
-        "y": point.y.mean / y.axis[0],
-        "of": _FRONT if point.best else _OTHERS,
-        "name": label(point.cells),
-        "side": side if point.best else "",
-        "tooltip": f"{with_names(plane.names, point.cells)}: {words}",
-    }
-
-
-def _scale(field: str, axis: ParetoAxis) -> dict[str, Any]:
-    metric = axis.metric
-    look = {"format": metric.axis[2], "tickCount": 6, "labelOverlap": "greedy"}
-    scale = {"zero": False, "nice": False, "padding": 26}
-    return quantity(field, title=metric.axis_title, scale=scale, axis=look)
-
-
-def _only(part: str) -> dict[str, Any]:
-    return {"transform": [{"filter": f"datum.of == '{part}'"}]}
-
-
-def _dots(part: str, colour: str) -> dict[str, Any]:
-    look = {"type": "point", "filled": True, "size": 60, "opacity": 1, "color": colour}
-    return {**_only(part), "mark": {**look, "tooltip": {"expr": "datum.tooltip"}}}
-
-
-def _labels(side: str, *, rising: bool) -> dict[str, Any]:
-    """Write names above or below their points, on the side away from the rising or falling line."""
-    align, shift = ("right", -6) if side == "left" else ("left", 6)
-    above = rising == (side == "left")
-    return {
-        "transform": [{"filter": f"datum.side == '{side}'"}],
-        "mark": {"type": "text", "align": align, "dx": shift, "dy": -9 if above else 10, "fontSize": 11},
-        "encoding": {"text": category("name"), "color": {"value": "@ink"}},
-    }
-
-
-def _says_pareto(plane: ParetoPlane) -> str:
-    x, y, best = plane.x.metric, plane.y.metric, plane.front
-    named = [
-        f"{with_names(plane.names, point.cells)} ({x.format(point.x.mean)}; {y.format(point.y.mean)})"
-        for point in best[:_MOST_SAID]
-    ]
-    more = f"; and {len(best) - _MOST_SAID:,} more" if len(best) > _MOST_SAID else ""
-    of = text_formats.counted(len(plane.points), "combination")
-    be = "is" if len(best) == 1 else "are"
-    text = f"{len(best):,} of {of} {be} beaten by no other in both: {'; '.join(named)}{more}."
-    if plane.left_out:
-        text += f" {text_formats.counted(plane.left_out, 'combination')} left out: their tasks ran out."
-    return text
-
-
-def _caption_pareto(plane: ParetoPlane) -> str:
-    up = "bottom" if plane.y.better is BetterDirection.LESS else "top"
-    across = "left" if plane.x.better is BetterDirection.LESS else "right"
-    said = [f"Better lies towards the {up} {across}; the line joins combinations that no other beats in both."]
-    if len(plane.front) <= _MOST_LABELS:
-        said.append(f"They are labelled by {', '.join(plane.names)}.")
-    if any(point.x.count > 1 for point in plane.points):
-        said.append("Means over seeds; a pointer on a point shows how far they are sure.")
     return " ".join(said)

@@ -16,7 +16,7 @@ from bftrain_replay.drawing.html_page import HtmlCell, HtmlPage, HtmlTable, Html
 from bftrain_replay.run.summary_figures import BetterDirection
 from bftrain_replay.sweeping import sweep_table
 from bftrain_replay.sweeping.seed_spread import Cells, spreads
-from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, file_name, pareto_figures, varied, with_names
+from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, file_name, varied, with_names
 from bftrain_replay.sweeping.sweep_options import SEED
 
 MOST_ROWS: Final = 1000  # maximum table rows on the page; the file has all
@@ -78,7 +78,7 @@ def _figures(swept: sweep_table.SweptPoints) -> list[ChartFigure]:
     done = [row for row in as_drawn(swept.rows, spec) if row.cells.get(sweep_table.HARVEST.column) is not None]
     if not varied(done):
         return []
-    return [*pareto_figures(done, spec.pareto, swept.unit), *figures(done, _metrics(swept, done))]
+    return list(figures(done, _metrics(swept, done)))
 
 
 def _lead(rows: Sequence[sweep_table.PointRow], metric: sweep_table.MetricColumn) -> HtmlText | str:

@@ -42,8 +42,7 @@ LOGS: Final = "logs"
 TASK_SETS: Final = "task_sets"
 YARDSTICKS: Final = "yardsticks"
 PLOT: Final = "plot"
-PARETO: Final = "pareto"
-KEYS: Final = (TITLE, *INPUTS, FIXED, GRID, CASES, EXCLUDE, LOGS, TASK_SETS, YARDSTICKS, PLOT, PARETO)
+KEYS: Final = (TITLE, *INPUTS, FIXED, GRID, CASES, EXCLUDE, LOGS, TASK_SETS, YARDSTICKS, PLOT)
 
 RELATIVE: Final = "paths are relative to the folder of the sweep file"
 _LOG_FORMS: Final = "write the name of a file, or { nodes = 128, days = 2 } to generate one"
@@ -70,7 +69,6 @@ class SweepSpec:
     task_sets: Mapping[str, sweep_inputs.TaskSource]
     yardsticks: bool  # whether to also replay a ceiling and a dedicated pool
     plot: tuple[str, ...]  # columns of the table that the page draws; none: the usual ones
-    pareto: tuple[str, ...]  # two columns for the page's plane, each optionally with its direction
 
     @property
     def swept(self) -> tuple[str, ...]:
@@ -153,7 +151,6 @@ def _spec(document: TomlDocument, called: str) -> SweepSpec:
         task_sets={name: _tasks(document, given, TASK_SETS, name) for name, given in task_sets.items()},
         yardsticks=_of_kind(document, YARDSTICKS, bool, "true or false", default=True),
         plot=tuple(_of_kind(document, PLOT, list, "a list of columns", default=[])),
-        pareto=tuple(_of_kind(document, PARETO, list, "a list of two columns", default=[])),
     )
     _check_together(spec)
     return spec

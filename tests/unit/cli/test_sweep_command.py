@@ -66,15 +66,6 @@ def test_what_compares_is_reported_where_the_tasks_ran_out(bftrain: CommandLine)
     assert note in Path("out/report.html").read_text()
 
 
-def test_two_columns_can_be_drawn_against_each_other(bftrain: CommandLine) -> None:
-    ended = bftrain(*SWEEP, "out", "--pareto", "harvested,preemptions", "--svg", "svg")
-    assert ended.code == 0, ended.err
-    front = json.loads(Path("out/sweep.json").read_text())["pareto"]["front"]
-    assert {frozenset(one["options"]) for one in front} == {frozenset({"max_tasks", "cost_factor"})}
-    assert 'id="pareto-harvested-preemptions"' in Path("out/report.html").read_text()
-    assert Path("svg/pareto-harvested-preemptions.svg").read_text().startswith("<svg")
-
-
 def test_a_dry_run_counts_what_there_is_to_do(bftrain: CommandLine) -> None:
     ended = bftrain(*SWEEP, "out", "--dry-run")
     assert (ended.code, ended.err, ended.out.splitlines()[0]) == (
