@@ -32,7 +32,7 @@ from bftrain import (
 from bftrain.deciding.goodput import by_progress
 from bftrain.taskfiles.records import Profile
 from bftrain_datasets.workloads.catalogue import CatalogueOptions, catalogue
-from bftrain_replay.simulation.engine import QueueWatcher, run
+from bftrain_replay.simulation.engine import run
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
 from bftrain_replay.simulation.task_progress import TaskProgress
 
@@ -132,6 +132,6 @@ def tasks_of(
 def mean_completion_h(tasks: Sequence[TaskSpec], gpus: int, *, objective: str, solver: Solver | None = None) -> float:
     """Replay on GPUs that never leave, where all compete; return the mean time from submission to the end, hours."""
     decider = build_harvester(Settings(objective=objective, max_tasks=len(tasks)), solver=solver)
-    done = run(FixedCluster(nodes={"": gpus}).log(), tasks, decider, fixed=QueueWatcher())
+    done = run(FixedCluster(nodes={"": gpus}).log(), tasks, decider, fixed=True)
     ends = {each.spec.name: each.finish_s for each in done.tasks if isinstance(each, TaskProgress)}
     return float(np.mean([(ends.get(task.name) or np.inf) - task.submit_s for task in tasks])) / 3600.0

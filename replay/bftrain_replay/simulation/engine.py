@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from time import perf_counter
 from typing import Any, Final, Protocol
 
@@ -84,17 +83,6 @@ class EngineRun:
     ended: EndReason | None = None  # stop reason where nodes never leave; otherwise the log finished
 
 
-class QueueWatcher:
-    """Watches the queue of a cluster with permanent nodes; the base class never reports an overload."""
-
-    def arrived(self, spec: TaskSpec, now_s: float) -> None:
-        """Record that a task arrived."""
-
-    def overloaded(self, now_s: float, waiting: int) -> bool:  # noqa: ARG002 - looks at nothing
-        """Return whether the queue grows without bound; ``waiting`` tasks are without nodes."""
-        return False
-
-
 def run(
     log: EventLog,
     tasks: Sequence[TaskSpec],
@@ -104,15 +92,14 @@ def run(
     pace: DecisionDelay | None = None,
     keep_going: KeepGoing | None = None,
     allocations: AllocationRecorder | None = None,
-    fixed: QueueWatcher | None = None,
+    fixed: bool = False,
 ) -> EngineRun:
     """Replay ``log`` against ``tasks``; ``submit_s`` counts from the log's start.
 
     By default the rules are realistic and every decision takes effect immediately. ``keep_going(simulated_seconds,
     decisions)`` is called at every moment; return False to interrupt the run. An interrupted run is incomplete and its
-    ledger stays consistent. ``allocations`` records the holder of each node over time. Pass ``fixed`` for a log with
-    permanent nodes: the run stops when all tasks are done, no further event is possible, or this watcher reports that
-    the queue grows without limit.
+    ledger stays consistent. ``allocations`` records the holder of each node over time. Set ``fixed`` for a log with
+    permanent nodes: the run stops when all tasks are done or no further event is possible.
     """
     twice = checks.repeated([spec.name for spec in tasks])
     if twice is not None:
@@ -159,13 +146,13 @@ class _Engine:
         self._said_batches: dict[str, TaskSpec] = {}  # the tasks that arrived with them
         self._speeds: dict[tuple[SpeedCurve | None, int], list[float]] = {}
 
-    def run(self, gauge: QueueWatcher | None) -> EngineRun:
+    def run(self, fixed: bool) -> EngineRun:  # noqa: FBT001 - see above
         begun = perf_counter()
-        if gauge is not None:
+        if fixed:
             self._harvest = HarvestOverTime(None)
         self._ledger.open(0.0, 0, 0, {})
-        now_s, ended = self._moments(gauge)
-        if gauge is not None:
+        now_s, ended = self._moments()
+        if fixed:
             now_s = self._log.span_s if ended is EndReason.UNTIL else max(self._latest_s, 0.0)
         elif ended is not EndReason.INTERRUPTED:
             now_s = self._log.span_s
@@ -182,7 +169,7 @@ class _Engine:
         self._ledger.check(self._log, (task.node_s for task in self._arrived.values()))
         return EngineRun(
             complete=ended is not EndReason.INTERRUPTED,
-            ended=ended if gauge is not None else None,
+            ended=ended if fixed else None,
             pools=self._pools(),
             tasks=tuple(self._arrived.get(spec.name) or self._by_progress(spec) for spec in self._specs),
             ledger=self._ledger,
@@ -193,10 +180,9 @@ class _Engine:
             allocations=self._allocations,
         )
 
-    def _moments(self, gauge: QueueWatcher | None) -> tuple[float, EndReason]:
+    def _moments(self) -> tuple[float, EndReason]:
         """Process moments while time and work remain; return the last moment and the stop reason."""
         end_s, timeline, now_s = self._log.span_s, self._timeline, 0.0
-        announced = 0
         while self._unfinished or timeline.arrivals_left:
             moment_s = timeline.next_s()
             now_s = min(moment_s, self._pace.due_s)
@@ -218,12 +204,6 @@ class _Engine:
             self._expect()
             self._ledger.open(now_s, self._pool, self._used, unused)
             self._latest_s = now_s
-            if gauge is not None and len(self._arrived) > announced:
-                for name in islice(self._arrived, announced, None):
-                    gauge.arrived(self._arrived[name].spec, now_s)
-                announced = len(self._arrived)
-                if gauge.overloaded(now_s, self._unfinished - self._running):
-                    return now_s, EndReason.OVERLOAD
         return now_s, EndReason.ALL_DONE
 
     def _pools(self) -> dict[str, NDArray[np.int64]] | None:

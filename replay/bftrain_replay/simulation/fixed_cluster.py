@@ -29,7 +29,6 @@ class EndReason(StrEnum):
     ALL_DONE = "all_done"  # every task is finished
     UNTIL = "until"  # the time that was given is over
     STANDSTILL = "standstill"  # tasks are left, but no further event is possible
-    OVERLOAD = "overload"  # the queue grows without bound
     INTERRUPTED = "interrupted"
 
 
@@ -37,7 +36,6 @@ WORDS: Final[Mapping[EndReason, str]] = {
     EndReason.ALL_DONE: "all tasks are done",
     EndReason.UNTIL: "the time given with --until is over",
     EndReason.STANDSTILL: "tasks are left that are given no nodes, and nothing will happen any more",
-    EndReason.OVERLOAD: "the queue grows without bound: more work comes than the cluster can do under any policy",
     EndReason.INTERRUPTED: "it was interrupted",
 }
 

@@ -6,7 +6,6 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -14,7 +13,6 @@ from msgspec.structs import asdict, replace
 
 from bftrain.assembly import build_harvester
 from bftrain.config import Settings
-from bftrain.deciding.goodput import by_progress
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadInput, BrokenPlugin, Fault, UsageError
 from bftrain.node_units import words_of
@@ -31,7 +29,7 @@ from bftrain_replay.run.input_warnings import odd_decisions, odd_inputs, odd_set
 from bftrain_replay.run.result import ReferenceFigures, ReplayResult, result_of
 from bftrain_replay.run.variations import AdviceRow, SensitivityRow, gaining
 from bftrain_replay.simulation import progress_kept
-from bftrain_replay.simulation.engine import KeepGoing, QueueWatcher, run
+from bftrain_replay.simulation.engine import KeepGoing, run
 from bftrain_replay.simulation.fixed_cluster import EndReason, FixedCluster, never_held
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import DecisionDelay, as_replayed, placed_in, semantics_of
@@ -39,7 +37,6 @@ from bftrain_replay.simulation.timeline import LogSelection, saturating_workload
 from bftrain_replay.study.ceiling_and_dedicated import dedicated_log, dedicated_nodes, ideally, without_costs
 from bftrain_replay.study.forked_pass import PassesBeside, RunPass, may_fork, usable_cpus
 from bftrain_replay.study.harvest_bound import enough_tasks, harvest_bound
-from bftrain_replay.study.queue_detector import QueueDetector
 
 
 class ReplayParts(msgspec.Struct, frozen=True):
@@ -112,13 +109,13 @@ class StudyPasses:
         parts: ReplayParts,
         watch: Watch | None = None,
         *,
-        gauges: Callable[[], QueueWatcher] | None = None,
+        fixed: bool = False,
         quick: bool = False,
         bounded: bool = True,
     ) -> None:
         self.log = log
         self._quick, self._bounded = quick, bounded
-        self._gauges = gauges
+        self._fixed = fixed
         self.tasks = tuple(tasks)
         self._chosen = select(log, parts.settings)
         located = placed_in(log, tasks, parts.settings.racks)
@@ -261,7 +258,7 @@ class StudyPasses:
             pace=DecisionDelay.of(settings),
             keep_going=keep_going,
             allocations=allocations,
-            fixed=self._gauges() if self._gauges is not None else None,
+            fixed=self._fixed,
         )
         if done.complete and self._watch is not None:
             self._watch(name, chosen.log.span_s, len(done.decisions))
@@ -387,11 +384,8 @@ def cluster_study(
     known = settings.settings if isinstance(settings, ReplayParts) else ReplaySettings.of(settings)
     check_cluster(known)
     cluster.check(tasks)
-    advancing = [by_progress(task) for task in tasks]
-    # With a requested stop time, the run is shown up to it
-    gauges = QueueWatcher if cluster.until_s is not None else partial(QueueDetector, cluster.nodes, advancing)
     parts = settings if isinstance(settings, ReplayParts) else check_parts(known, baseline)
-    passes = StudyPasses(cluster.log(), tasks, parts, watch, gauges=gauges)
+    passes = StudyPasses(cluster.log(), tasks, parts, watch, fixed=True)
     main = passes.main()
     simple = passes.baseline()
     log = cluster.log(main.simulated_s)

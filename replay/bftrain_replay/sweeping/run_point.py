@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final, NamedTuple, Protocol
@@ -24,10 +23,8 @@ from bftrain_replay.run.decider_counts import CEILING
 from bftrain_replay.run.harvest_by_block import HarvestCurve
 from bftrain_replay.run.input_warnings import odd_decisions, odd_inputs
 from bftrain_replay.run.provenance import tasks_sha256, versions_with
-from bftrain_replay.simulation.engine import QueueWatcher
 from bftrain_replay.simulation.fixed_cluster import WORDS, EndReason
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study.queue_detector import QueueDetector
 from bftrain_replay.study.study import StudyPasses, check_parts
 from bftrain_replay.sweeping.sweep_inputs import SweepCluster, Tasks
 from bftrain_replay.sweeping.sweep_runs import (
@@ -45,7 +42,7 @@ Watch = Callable[[float], bool]
 
 _CEILING_SHARE: Final = 0.9  # ceiling's fraction of the reference time: the dedicated pool has few events
 _CUT_SHORT: Final = {
-    OVERLOAD: WORDS[EndReason.OVERLOAD],
+    OVERLOAD: "the queue grows without bound: more work comes than the cluster can do under any policy",
     EndReason.STANDSTILL: WORDS[EndReason.STANDSTILL],
     STALLED: "tasks wait, none runs, and nothing will change that",
 }
@@ -149,13 +146,11 @@ def _on_cluster(
     cluster = nodes.cluster
     cluster.check(tasks)
     span_s = _expected_s(tasks, nodes.until_s)
-    # With a requested stop time, the run is shown up to it
-    gauges = QueueWatcher if nodes.until_s is not None else partial(QueueDetector, cluster.nodes, tasks)
 
     def going(_name: str, simulated_s: float, _decisions: int) -> bool:
         return go_on(simulated_s / span_s)
 
-    passes = StudyPasses(cluster.log(), tasks, check_parts(settings), going, gauges=gauges)
+    passes = StudyPasses(cluster.log(), tasks, check_parts(settings), going, fixed=True)
     return _replayed(job, passes, settings, cluster.log, begun)
 
 

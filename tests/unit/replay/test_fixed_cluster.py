@@ -92,30 +92,3 @@ def test_a_task_without_end_needs_a_time_to_end_at() -> None:
 def test_what_is_for_logs_is_refused() -> None:
     with pytest.raises(UsageError, match="skip_events: is for logs"):
         on_cluster({"": 1}, [rigid("a", 1, 1.0)], ReplaySettings(skip_events=1))
-
-
-def test_a_replay_ends_where_the_queue_has_no_end() -> None:
-    tasks = [rigid(f"t{number}", 1, 8.0, submit_s=float(number)) for number in range(500)]
-    study = on_cluster({"": 2}, tasks, ReplaySettings(solver="greedy"))
-    assert study.fixed is not None
-    assert study.fixed.ended == {"greedy": "overload"}
-    assert 100.0 <= study.result.simulated_s < 499.0
-    held = on_cluster({"": 2}, tasks, ReplaySettings(solver="greedy"), until_s=1e9)
-    assert held.fixed is not None
-    assert held.fixed.ended == {"greedy": "all_done"}
-    assert held.result.simulated_s == 2001.0  # 250 on each node, of which one begins a second later
-
-
-@pytest.mark.parametrize(
-    ("gap_s", "ended"),
-    [
-        (1.0, "overload"),  # 4 s of the cluster every second
-        (4.1, "all_done"),  # less than the cluster can do
-        (0.001, "all_done"),  # a burst, after which nothing comes any more
-    ],
-)
-def test_a_queue_without_end_is_one_that_no_policy_could_shorten(gap_s: float, ended: str) -> None:
-    tasks = [rigid(f"t{number}", 1, 8.0, submit_s=number * gap_s) for number in range(300)]
-    study = on_cluster({"": 2}, tasks, ReplaySettings(solver="greedy"))
-    assert study.fixed is not None
-    assert study.fixed.ended == {"greedy": ended}
