@@ -49,6 +49,9 @@ class AllocationRows(Protocol):
     def blocks(self) -> Iterator[AllocationBlock]:
         """Yield all rows, block by block."""
 
+    def table(self) -> AllocationTable:
+        """Return all rows in memory."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationTable(AllocationBlock):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import IO, Any, Final
 
 import numpy as np
@@ -16,8 +15,7 @@ from numpy.typing import NDArray
 from bftrain.errors import BadInput
 from bftrain.files import head_of
 from bftrain.values import wire
-from bftrain_replay.accounting.allocations import AllocationRows, AllocationTable
-from bftrain_replay.accounting.column_file import BLOCK_ROWS
+from bftrain_replay.accounting.allocations import AllocationTable
 from bftrain_replay.run.run import Run
 
 _BEGIN: Final = b'{"displayTimeUnit":"ms","otherData":'
@@ -61,12 +59,12 @@ def _events(run: Run) -> Iterator[dict[str, Any]]:
         yield {"ph": "C", "name": name, "pid": _NODES, "tid": 0, "ts": end, "args": {"nodes": 0}}
     yield _named("process_name", _TASKS, 0, "tasks")
     places = {name: place for place, (name,) in enumerate(run.rows("tasks", "name"), start=1)}
-    for holdings in groups_of_tasks(run.content.allocations()):
-        for task, rows in holdings.rows_by_task():
-            track = places.get(task)
-            if track is None:
-                raise BadInput(f"task '{task}' is in the table of allocations, but not in that of tasks")
-            yield from _track(task, track, sizes(holdings, rows))
+    holdings = run.content.allocations().table()
+    for task, rows in holdings.rows_by_task():
+        track = places.get(task)
+        if track is None:
+            raise BadInput(f"task '{task}' is in the table of allocations, but not in that of tasks")
+        yield from _track(task, track, _sizes(holdings, rows))
 
 
 def _track(task: str, track: int, intervals: Iterable[tuple[float, float, int]]) -> Iterator[dict[str, Any]]:
@@ -95,7 +93,7 @@ def _microseconds(time_s: float) -> int:
     return round(time_s * 1e6)
 
 
-def sizes(holdings: AllocationTable, rows: NDArray[np.int64]) -> Iterator[tuple[float, float, int]]:
+def _sizes(holdings: AllocationTable, rows: NDArray[np.int64]) -> Iterator[tuple[float, float, int]]:
     """Yield the intervals of constant task size in these rows: start, stop and number of nodes."""
     times, places = np.unique(np.concatenate((holdings.from_s[rows], holdings.to_s[rows])), return_inverse=True)
     changes = np.zeros(len(times), dtype=np.int64)
@@ -106,42 +104,3 @@ def sizes(holdings: AllocationTable, rows: NDArray[np.int64]) -> Iterator[tuple[
     for begin, end in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True):
         if held[begin]:
             yield float(times[begin]), float(times[end]), int(held[begin])
-
-
-_ROW: Final = np.dtype([("task", np.int32), ("node", np.int32), ("from_s", np.float64), ("to_s", np.float64)])
-
-
-def groups_of_tasks(held: AllocationRows, at_once: int = BLOCK_ROWS) -> Iterator[AllocationTable]:
-    """Yield groups of tasks in their order, each with all rows of its tasks: up to ``at_once``, and one more task's."""
-    counts = np.zeros(len(held.tasks), dtype=np.int64)
-    for block in held.blocks():
-        counts += np.bincount(block.task, minlength=len(counts))
-    begins = np.cumsum(counts) - counts
-    firsts = np.flatnonzero(np.diff(begins // at_once, prepend=-1))  # the first task of each group
-    sizes = np.diff(firsts, append=len(counts))
-    group_of_task = np.repeat(np.arange(len(firsts)), sizes)
-    next_rows = begins[firsts]
-    with TemporaryFile() as file:
-        for block in held.blocks():
-            groups = group_of_task[block.task]
-            order = np.argsort(groups, kind="stable")
-            rows = np.empty(len(block), dtype=_ROW)
-            for name in _ROW.names or ():
-                rows[name] = getattr(block, name)[order]
-            found, places = np.unique(groups[order], return_index=True)
-            for group, part in zip(found.tolist(), np.split(rows, places[1:]), strict=True):
-                file.seek(next_rows[group] * _ROW.itemsize)
-                file.write(part.tobytes())
-                next_rows[group] += len(part)
-        file.seek(0)
-        counts_of_groups = next_rows - begins[firsts]
-        for first, size, count in zip(firsts.tolist(), sizes.tolist(), counts_of_groups.tolist(), strict=True):
-            rows = np.frombuffer(file.read(count * _ROW.itemsize), dtype=_ROW)
-            yield AllocationTable(
-                tasks=held.tasks[first : first + size],
-                nodes=held.nodes,
-                task=rows["task"] - np.int32(first),
-                node=rows["node"],
-                from_s=rows["from_s"],
-                to_s=rows["to_s"],
-            )

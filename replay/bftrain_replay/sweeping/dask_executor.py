@@ -26,7 +26,7 @@ from bftrain.values import wire
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_elastic.errors import install_hint
 from bftrain_replay.sweeping.run_point import PassStopped, Stopping, Tell, WorkerActivity, failed, work
-from bftrain_replay.sweeping.sweep_inputs import InputCache, SweepLog, TaskFile, Tasks
+from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile, Tasks
 from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
 
 # A Dask client, and a function to call about once a second with the number of remaining passes
@@ -42,7 +42,6 @@ _ONLY_HERE: Final = {"dashboard_address": "127.0.0.1:0"}
 _OURS: Final = {"set_as_default": False, "name": "bftrain-sweep"}
 
 _one_at_a_time = threading.Lock()  # a worker with several threads would divide one core among several passes
-_inputs = InputCache()
 
 
 def run_on_worker(message: bytes, log: EventLog | None, tasks: Tasks | None, stop: str) -> bytes:
@@ -62,8 +61,7 @@ def run_on_worker(message: bytes, log: EventLog | None, tasks: Tasks | None, sto
         return not event.is_set()
 
     with _one_at_a_time, suppress(PassStopped):
-        the_log, the_tasks = log or _inputs.log(job.log, job.seed), tasks or _inputs.tasks(job.tasks, job.seed)
-        return wire.encode(work(job, lambda: the_log, lambda: the_tasks, watch))
+        return wire.encode(work(job, watch, log, tasks))
     return b""
 
 
@@ -78,7 +76,6 @@ class DaskExecutor:
         self._cluster = cluster
         self._topic = f"bftrain-sweep-{uuid.uuid4().hex}"
         self._sent: dict[str, Any] = {}
-        self._inputs = InputCache()
 
     def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
         """Run all passes."""
@@ -130,9 +127,9 @@ class DaskExecutor:
     def _submit(self, client: Any, job: SweepPass) -> Any:  # noqa: ANN401 - as above
         log = tasks = None
         if isinstance(source := job.log, SweepLog):
-            log = self._future(client, job.log_sha256, lambda: self._inputs.log(source, 0))
+            log = self._future(client, job.log_sha256, lambda: source.load(0))
         if isinstance(file := job.tasks, TaskFile):
-            tasks = self._future(client, job.tasks_sha256, lambda: self._inputs.tasks(file, 0))
+            tasks = self._future(client, job.tasks_sha256, lambda: file.load(0))
         key = f"{self._topic}-{job.id}"
         return client.submit(run_on_worker, wire.encode(job), log, tasks, self._topic, key=key, pure=False)
 

@@ -17,7 +17,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from itertools import islice
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -33,7 +32,7 @@ from bftrain_elastic.agent.process_tree import die_with
 from bftrain_replay.simulation.engine import KeepGoing
 from bftrain_replay.study.forked_pass import ForkedPass
 from bftrain_replay.sweeping.run_point import Stopping, Tell, WorkerActivity, failed, work
-from bftrain_replay.sweeping.sweep_inputs import MOST_KEPT, InputCache, input_key
+from bftrain_replay.sweeping.sweep_inputs import MOST_KEPT, input_key, log_of, tasks_of
 from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass, solver_of
 
 _LOOK_EVERY_S: Final = 0.1
@@ -168,11 +167,10 @@ class _Runner:
         self._waiting = deque(request.jobs)
         self._workers = range(1, min(request.workers, len(request.jobs)) + 1)
         self._running: dict[int, _Running] = {}
-        self._inputs = InputCache()
         # Limited by the cache size; a child loads any other input itself
-        self._shared_logs = set(islice(dict.fromkeys(input_key(job.log, job.seed) for job in request.jobs), MOST_KEPT))
+        logs = dict.fromkeys(input_key(job.log, job.seed) for job in request.jobs)
         tasks = dict.fromkeys(input_key(job.tasks, job.seed) for job in request.jobs)
-        self._shared_tasks = set(islice(tasks, MOST_KEPT))
+        self._shared = {*islice(logs, MOST_KEPT), *islice(tasks, MOST_KEPT)}
         if _USUAL_SOLVER in {solver_of(job.how) for job in request.jobs}:
             registry.load("solver", _USUAL_SOLVER)  # saves an import in each child
 
@@ -204,16 +202,15 @@ class _Runner:
 
     def _start(self, number: int, job: SweepPass) -> bytes:
         with suppress(BftrainError, OSError):  # the pass reports an input that cannot be loaded
-            if input_key(job.log, job.seed) in self._shared_logs:
-                self._inputs.log(job.log, job.seed)
-            if input_key(job.tasks, job.seed) in self._shared_tasks:
-                self._inputs.tasks(job.tasks, job.seed)
+            if input_key(job.log, job.seed) in self._shared:
+                log_of(job.log, job.seed)
+            if input_key(job.tasks, job.seed) in self._shared:
+                tasks_of(job.tasks, job.seed)
 
         def run(keep_going: KeepGoing) -> bytes:
             self._running.clear()
             gc.freeze()  # prevents copies of all inputs by the first collection
-            log, tasks = partial(self._inputs.log, job.log, job.seed), partial(self._inputs.tasks, job.tasks, job.seed)
-            outcome = work(job, log, tasks, lambda share: keep_going(share, 0))
+            outcome = work(job, lambda share: keep_going(share, 0))
             sys.stdout.flush()
             return wire.encode(outcome)
 

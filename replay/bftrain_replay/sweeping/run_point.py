@@ -26,7 +26,7 @@ from bftrain_replay.run.provenance import tasks_sha256, versions_with
 from bftrain_replay.simulation.fixed_cluster import WORDS, EndReason
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study.study import StudyPasses, check_parts
-from bftrain_replay.sweeping.sweep_inputs import SweepCluster, Tasks
+from bftrain_replay.sweeping.sweep_inputs import SweepCluster, Tasks, log_of, tasks_of
 from bftrain_replay.sweeping.sweep_runs import (
     InRounds,
     PassOutcome,
@@ -77,8 +77,8 @@ class PassStopped(Exception):
     """The pass is no longer wanted."""
 
 
-def work(job: SweepPass, log: Callable[[], EventLog], tasks: Callable[[], Tasks], watch: Watch) -> PassOutcome:
-    """Run a pass; its outcome contains any error except an interruption."""
+def work(job: SweepPass, watch: Watch, log: EventLog | None = None, tasks: Tasks | None = None) -> PassOutcome:
+    """Run a pass with these inputs, or those of its sources; its outcome contains any error except an interruption."""
     begun = perf_counter()
 
     def go_on(share: float) -> bool:
@@ -87,7 +87,9 @@ def work(job: SweepPass, log: Callable[[], EventLog], tasks: Callable[[], Tasks]
         return True
 
     try:
-        return _worked(job, log(), tasks(), go_on, begun)
+        log = log_of(job.log, job.seed) if log is None else log
+        tasks = tasks_of(job.tasks, job.seed) if tasks is None else tasks
+        return _worked(job, log, tasks, go_on, begun)
     except PassStopped:
         raise
     except BftrainError as error:

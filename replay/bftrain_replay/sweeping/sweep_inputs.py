@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -31,8 +29,6 @@ from bftrain_datasets.workloads.task_generators import (
     generate_trials,
 )
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
-
-T = TypeVar("T")
 
 Tasks = tuple[TaskSpec, ...]
 
@@ -238,41 +234,35 @@ LogSource = SweepLog | GeneratedLog | SweepCluster
 TaskSource = TaskFile | GeneratedTasks | ClusterTasks
 
 
-class InputSlot(Generic[T]):
-    """A cache of one input: keeps the latest and loads any other."""
-
-    def __init__(self) -> None:
-        self._things: OrderedDict[Hashable, T] = OrderedDict()
-
-    def get(self, key: Hashable, load: Callable[[], T]) -> T:
-        """Return the input with this key."""
-        if key not in self._things:
-            self._things[key] = load()
-            if len(self._things) > MOST_KEPT:
-                self._things.popitem(last=False)
-        self._things.move_to_end(key)
-        return self._things[key]
-
-
-class InputCache:
-    """The inputs that this process has loaded."""
-
-    def __init__(self) -> None:
-        self._logs: InputSlot[EventLog] = InputSlot()
-        self._tasks: InputSlot[Tasks] = InputSlot()
-
-    def log(self, source: LogSource, seed: int) -> EventLog:
-        """Return a log."""
-        return self._logs.get(input_key(source, seed), lambda: source.load(seed))
-
-    def tasks(self, source: TaskSource, seed: int) -> Tasks:
-        """Return a set of tasks."""
-        return self._tasks.get(input_key(source, seed), lambda: source.load(seed))
-
-
 S = TypeVar("S", LogSource, TaskSource)
 
 
 def input_key(source: S, seed: int) -> tuple[S, int]:
-    """Return what an input is kept under: the seed is 0 where it makes no difference."""
+    """Return what identifies an input: the seed is 0 where it makes no difference."""
     return source, seed if source.uses_seed else 0
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _log(source: LogSource, seed: int) -> EventLog:
+    return source.load(seed)
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _tasks(source: TaskSource, seed: int) -> Tasks:
+    return source.load(seed)
+
+
+def log_of(source: LogSource, seed: int) -> EventLog:
+    """Return a log; this process keeps the latest ones."""
+    return _log(*input_key(source, seed))
+
+
+def tasks_of(source: TaskSource, seed: int) -> Tasks:
+    """Return a set of tasks; this process keeps the latest ones."""
+    return _tasks(*input_key(source, seed))
+
+
+def forget_inputs() -> None:
+    """Load all inputs again when they are needed: files may have changed since."""
+    _log.cache_clear()
+    _tasks.cache_clear()

@@ -36,7 +36,7 @@ from bftrain_replay.run.task_figures import TaskFigures
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study.ceiling_and_dedicated import EXACT, ideally, without_costs
 from bftrain_replay.sweeping.sweep_grid import SweepPoint
-from bftrain_replay.sweeping.sweep_inputs import InputCache, LogSource, TaskSource
+from bftrain_replay.sweeping.sweep_inputs import LogSource, TaskSource, forget_inputs, log_of, tasks_of
 from bftrain_replay.sweeping.sweep_options import LOG, MEASURE, TASKS
 from bftrain_replay.sweeping.sweep_spec import LOGS, TASK_SETS, SweepSpec
 
@@ -145,7 +145,9 @@ class SweepPlan(NamedTuple):
 def planned(spec: SweepSpec, points: Sequence[SweepPoint]) -> SweepPlan:
     """Plan the passes; loads or generates every input once, to hash its content."""
     planner = _Planner(spec)
+    forget_inputs()
     needs = tuple(map(planner.needs, points))
+    forget_inputs()
     # Passes with the same inputs are consecutive, because workers cache few inputs
     inputs = {key: number for number, key in enumerate(dict.fromkeys(map(_inputs_of, planner.passes.values())))}
     ordered = sorted(planner.passes.values(), key=lambda job: inputs[_inputs_of(job)])
@@ -169,7 +171,6 @@ class _Planner:
 
     def __init__(self, spec: SweepSpec) -> None:
         self._spec = spec
-        self._inputs = InputCache()
         self._logs: dict[Hashable, tuple[str, str]] = {}  # hashes of content and provenance
         self._tasks: dict[Hashable, _Contents] = {}
         self._metrics: dict[str, Objective | None] = {}  # ``None`` if unavailable here; the replay reports the reason
@@ -207,7 +208,7 @@ class _Planner:
         key = log, seed if log.uses_seed else None
         if key not in self._logs:
             with self._named(LOG, LOGS, point.log):
-                loaded = self._inputs.log(log, seed)
+                loaded = log_of(log, seed)
                 self._logs[key] = loaded.sha256, origin_sha256(loaded)
         (log_sha256, log_origin), contents = self._logs[key], self._contents(tasks, seed, point)
         anywhere = plugin_files.from_anywhere(settings, self._spec.document.folder)
@@ -239,7 +240,7 @@ class _Planner:
         key = source, seed if source.uses_seed else None
         if key not in self._tasks:
             with self._named(TASKS, TASK_SETS, point.tasks):
-                tasks = self._inputs.tasks(source, seed)
+                tasks = tasks_of(source, seed)
             self._tasks[key] = _Contents(len(tasks), tasks_sha256(tasks), tasks_sha256(without_costs(tasks)))
         return self._tasks[key]
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from unittest import mock
 
 import bftrain
-from bftrain_replay.sweeping import run_point
+from bftrain_replay.sweeping import run_point, sweep_inputs
 
 LOGS = {"small": {"nodes": 12, "days": 0.1, "seed": 3}}
 TASK_SETS = {"mix": {"count": 3, "max_nodes": 4, "work_samples": 1e7}}
@@ -35,8 +35,8 @@ class Here:
                 return
             tell(run_point.WorkerActivity("here", job))
             self.count += 1
-            log, tasks = (lambda made=made, seed=job.seed: made.load(seed) for made in (job.log, job.tasks))
-            yield run_point.work(job, log, tasks, lambda _: True)
+            sweep_inputs.forget_inputs()
+            yield run_point.work(job, lambda _: True)
             tell(run_point.WorkerActivity("here", None))
 
 
