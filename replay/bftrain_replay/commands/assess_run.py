@@ -39,7 +39,7 @@ from bftrain_replay.assessing.figure_text import (
 from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedHarvest, ReplayedSample, replay_sample
 from bftrain_replay.assessing.what_if import LEAD, NOTICE, TASKS, models_of
 from bftrain_replay.assessing.worth import NodePrices
-from bftrain_replay.commands.replay_run import watched
+from bftrain_replay.commands.progress import watched
 from bftrain_replay.commands.sensitivity import SideReplays
 from bftrain_replay.run.harvest_by_block import interval
 from bftrain_replay.run.variations import COSTS, PROGRESS

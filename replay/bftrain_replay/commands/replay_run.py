@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bftrain.cli.interruption import interruption, unterminated
+from bftrain.cli.interruption import unterminated
 from bftrain.errors import BadValue, BrokenPlugin, Interrupted, UsageError
 from bftrain.values.options import AUTO
+from bftrain_replay.commands.progress import watched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
-
-    from rich.progress import Progress, TaskID
 
     from bftrain.cli.output import Output
     from bftrain.config import Settings
@@ -201,90 +197,3 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError("a cluster takes the place of a log", where="--cluster", fix="leave LOG or --cluster out")
         if self.kinds is not None:
             raise UsageError("a cluster names its kinds itself", where="--kinds", fix="omit it")
-
-
-_REDRAW_S: Final = 0.1
-_LINE_EVERY_S: Final = 30.0
-_AN_HOUR_S: Final = 3600.0
-
-
-class _ReplayShown(msgspec.Struct):
-    begun_s: float
-    shown_s: float
-    bar: TaskID | None
-
-
-class ReplayProgress:
-    """Progress of several replays of the same log, sequential or parallel.
-
-    ``goal`` is their total: seconds (shown as hours), or items with a ``unit`` of 1. ``done`` describes the progress,
-    and ``counted`` is the noun for the running count.
-    """
-
-    def __init__(
-        self,
-        out: Output,
-        goal: float,
-        *,
-        unit: float = _AN_HOUR_S,
-        counted: str = "decisions",
-        done: str = "hours replayed",
-    ) -> None:
-        self._out = out
-        self.bars: Progress | None = None
-        self._counted, self._done, self._unit = counted, done, unit
-        self._total = max(goal / unit, 1.0)
-        self._in_lines = not sys.stderr.isatty()
-        self._shown: dict[str, _ReplayShown] = {}
-
-    def tell(self, name: str, done: float, count: int) -> None:
-        """Show the progress of replay ``name``, up to a few times per second."""
-        now_s = time.monotonic()
-        done /= self._unit
-        shown = self._shown.get(name)
-        if shown is None:
-            if not self._shown and not self._in_lines:
-                # Started late: a thread that draws bars blocks forking of replay processes, and needs an import
-                self.bars = self._out.progress()
-                self.bars.start()
-            bar = self.bars.add_task(f"{name}, {self._done}", total=self._total) if self.bars is not None else None
-            shown = self._shown[name] = _ReplayShown(now_s, now_s, bar)
-        elif now_s - shown.shown_s < (_LINE_EVERY_S if self._in_lines else _REDRAW_S):
-            return
-        elif self._in_lines:
-            took_s, digits = now_s - shown.begun_s, 1 if self._unit > 1.0 else 0
-            left = f", about {took_s * (self._total / done - 1):,.0f} s left" if done > 0 else ""
-            self._out.say(
-                f"{name}: {done:,.{digits}f} of {self._total:,.{digits}f} {self._done}, "
-                f"{count:,} {self._counted}, {count / took_s:,.0f} a second{left}"
-            )
-        shown.shown_s = now_s
-        if self.bars is None or shown.bar is None:
-            return
-        rate = f", {count / (now_s - shown.begun_s):,.0f} {self._counted}/s" if now_s > shown.begun_s else ""
-        self.bars.update(shown.bar, completed=done, description=f"{name}, {self._done}{rate}")
-
-    def stop(self) -> None:
-        """Stop drawing."""
-        if self.bars is not None:
-            self.bars.stop()
-
-
-@contextmanager
-def watched(out: Output, goal: float, **shown: Any) -> Iterator[Callable[[str, float, int], bool]]:  # noqa: ANN401 - of ReplayProgress
-    """Return a watcher of a replay of this many seconds: it shows progress and returns False to stop.
-
-    Ctrl-C or SIGTERM stop the replay early, a second Ctrl-C immediately. ``goal`` and ``shown`` go to
-    ``ReplayProgress``.
-    """
-    with interruption() as interrupted:
-        progress = ReplayProgress(out, goal, **shown)
-
-        def watch(name: str, done: float, count: int) -> bool:
-            progress.tell(name, done, count)
-            return not interrupted()
-
-        try:
-            yield watch
-        finally:
-            progress.stop()

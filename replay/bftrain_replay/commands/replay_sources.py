@@ -12,6 +12,7 @@ from bftrain.cli.settings import option_of
 from bftrain.errors import BadInput, BadValue, Interrupted, UsageError
 from bftrain.text_formats import counted
 from bftrain_replay.commands import replay_run
+from bftrain_replay.commands.progress import watched
 from bftrain_replay.commands.sensitivity import SideReplays
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def replay_cluster(nodes: Mapping[str, int], asked: replay_run.ReplayRequest, ou
 
     def run(_: Callable[[ReplayStudy], None]) -> ReplayStudy:
         # The end is not known beforehand
-        with replay_run.watched(out, cluster.until_s or max(spec.submit_s for spec in specs)) as watch:
+        with watched(out, cluster.until_s or max(spec.submit_s for spec in specs)) as watch:
             done = cluster_study(cluster, specs, parts, watch=watch)
         replay_run.print_warnings(done.result, out)
         return done
@@ -169,7 +170,7 @@ def replay_journal(
     place = nullcontext() if folder is None else ResultFolder(folder, REPLAY.folder, overwrite=overwrite)
     with place as result, Journal.open(path) as journal:
         events = recorded(journal)
-        with replay_run.watched(out, events.log.span_s) as watch:
+        with watched(out, events.log.span_s) as watch:
             reported = reported_samples(journal, events)
             done = rerun(journal, events, baseline=baseline, reported=reported, watch=watch)
         if result is not None and (done.study.complete or not result.holds_finished):

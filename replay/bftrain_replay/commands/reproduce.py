@@ -11,7 +11,7 @@ import click
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import NarrowTable, Output, prints_results, table
 from bftrain.errors import UnknownName, UsageError
-from bftrain_replay.commands.sweep import executor_of, finish, progress, worker_options
+from bftrain_replay.commands.sweep import executor_of, finish, sweep_watch, worker_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -168,20 +168,19 @@ def _run(
     from msgspec.structs import replace
 
     from bftrain.cli.interruption import interruption, on_sigterm, unterminated
-    from bftrain_replay.commands.replay_run import ReplayProgress
+    from bftrain_replay.commands.progress import shown_progress, watched
     from bftrain_replay.reproducing.results import Reproduction, run_all
 
-    shown = ReplayProgress(out, 100.0, unit=1.0, counted="jobs", done="% scheduled")
-    try:
-        with on_sigterm(signal.default_int_handler):
-            figures = experiment.prepare(replace(request, tell=shown.tell))
-    finally:
-        shown.stop()
+    # Scheduling keeps nothing, so Ctrl-C ends it as usual
+    scheduled = watched(out, 100.0, unit=1.0, counted="jobs", done="% scheduled", interruptible=False)
+    with scheduled as tell, on_sigterm(signal.default_int_handler):
+        figures = experiment.prepare(replace(request, tell=tell))
     with unterminated(), interruption() as interrupted:
 
         def run(sweep: PreparedSweep, timed: bool) -> Sequence[PointRow]:  # noqa: FBT001 - a callback
-            with progress(out) as bars:
-                sweep.run(outcomes, executor(timed), retry_failed=True, watch=bars.tell, stopping=interrupted)
+            with shown_progress(out) as shown:
+                watch = sweep_watch(shown)
+                sweep.run(outcomes, executor(timed), retry_failed=True, watch=watch, stopping=interrupted)
             return sweep.swept(outcomes.known).rows
 
         return Reproduction(experiment, request, figures, run_all(experiment.title, figures, run))

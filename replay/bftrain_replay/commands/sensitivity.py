@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -18,12 +16,12 @@ from bftrain.cli.interruption import interruption
 from bftrain.cli.output import table
 from bftrain.cli.value_completion import complete_parts
 from bftrain.errors import BftrainError, Interrupted
+from bftrain_replay.commands.progress import shown_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rich.console import RenderableType
-    from rich.progress import Progress
 
     from bftrain.cli.output import Output
     from bftrain.values.task import TaskSpec
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_LINE_EVERY_S: Final = 30.0
-_STEPS: Final = 1000  # steps per replay: bars count whole numbers
 _CHOSEN: Final = "*"
 QUICK: Final = "BFTRAIN_QUICK"  # set in the environment, it means --quick
 
@@ -135,11 +131,12 @@ class SideReplays:
         about = f", about {each_s * -(-(len(passes) - known) // max(workers, 1)):,.0f} s" if each_s is not None else ""
         count = f"{len(passes)} more replays{from_cache}, {workers} at a time{about}"
         self.out.say(f"{table}: {count}; --quick leaves them out")
-        with nullcontext(interrupted) if interrupted else interruption() as stopped, self.out.progress() as bars:
-            show = _progress_shown(bars, self.out, table.partition(" to ")[0])
+        name = table.partition(" to ")[0]
+        with nullcontext(interrupted) if interrupted else interruption() as stopped, shown_progress(self.out) as shown:
 
             def watch(done: float, of: int) -> bool:
-                show(done, of)
+                text = f"{int(done)} of {of} replays"
+                shown.tell(name, done, of, lambda _: f"{name}, {text}", lambda _: f"{name}: {text}")
                 return not stopped()
 
             outcomes = outcomes_of(passes, watch, cache)
@@ -160,25 +157,6 @@ class SideReplays:
         if self.interrupted:
             what = f"interrupted; the result in {folder} is complete, only sensitivity table and advice are missing"
             raise Interrupted(what)
-
-
-def _progress_shown(bars: Progress, out: Output, name: str) -> Callable[[float, int], None]:
-    """Return a function that shows how many replays are done: a bar on a terminal, a line now and then elsewhere."""
-    bar = bars.add_task(name, total=1) if sys.stderr.isatty() else None
-    begun_s = last_line_s = time.monotonic()
-
-    def show(done: float, count: int) -> None:
-        nonlocal last_line_s
-        now_s = time.monotonic()
-        if bar is not None:
-            text = f"{name}, {int(done)} of {count} replays"
-            bars.update(bar, completed=done * _STEPS, total=count * _STEPS, description=text)
-        elif now_s - last_line_s >= _LINE_EVERY_S and done > 0.0:
-            last_line_s = now_s
-            left_s = (now_s - begun_s) * (count / done - 1.0)
-            out.say(f"{name}: {int(done)} of {count} replays, about {left_s:,.0f} s left")
-
-    return show
 
 
 def sensitivity_table(rows: Sequence[SensitivityRow]) -> RenderableType:

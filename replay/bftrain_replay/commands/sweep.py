@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
@@ -18,13 +15,13 @@ from bftrain.text_formats import counted
 from bftrain_replay.commands.sensitivity import no_cache_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from rich.console import RenderableType
-    from rich.progress import Progress, TaskID
 
     from bftrain.cli.output import Output
-    from bftrain_replay.sweeping.run_point import PassExecutor, WorkerActivity
+    from bftrain_replay.commands.progress import ShownProgress
+    from bftrain_replay.sweeping.run_point import PassExecutor
     from bftrain_replay.sweeping.sweep import SweepResult, SweepStatus
     from bftrain_replay.sweeping.sweep_table import PointRow
 
@@ -43,81 +40,18 @@ _PRINTED_OF_TIMES: Final = ("completion_s_mean", "completion_s_p95", "makespan_s
 _folder = click.Path(path_type=Path, file_okay=False)
 _spec = click.Path(path_type=Path, exists=True, dir_okay=False)
 
-_REDRAW_S: Final = 0.1
-_LINE_EVERY_S: Final = 30.0
-_STEPS: Final = 1000  # steps per pass: bars count whole numbers
-_MOST_BARS: Final = 24  # more workers than this are not shown one by one
 
+def sweep_watch(shown: ShownProgress) -> Callable[[SweepStatus], None]:
+    """Return a function that shows the state of a sweep."""
 
-class SweepProgress:
-    """Progress bars of a sweep."""
-
-    def __init__(self, out: Output, bars: Progress) -> None:
-        self._out = out
-        self._bars = bars
-        self._in_lines = not sys.stderr.isatty()
-        self._total: TaskID | None = None
-        self._bar_of: dict[str, TaskID] = {}
-        self._shown: dict[str, WorkerActivity] = {}
-        self._begun_s = self._shown_s = time.monotonic()
-        self._done_at_first = 0.0
-
-    def tell(self, status: SweepStatus) -> None:
-        """Show the progress, up to a few times per second."""
-        now_s = time.monotonic()
-        done = status.passes_over + sum(what.share for what in status.at_work.values() if what.job)
+    def watch(status: SweepStatus) -> None:
+        running = [what.share for what in status.at_work.values() if what.job]
         failed = f", {status.failed:,} failed" if status.failed else ""
         points = f"{status.over:,} of {status.points:,} points{failed}"
-        if self._total is None:
-            self._total = self._bars.add_task("", total=status.passes * _STEPS)
-            self._done_at_first = done
-        elif now_s - self._shown_s < (_LINE_EVERY_S if self._in_lines else _REDRAW_S):
-            return
-        elif self._in_lines:
-            at_work = sum(what.job is not None for what in status.at_work.values())
-            gained, took_s = done - self._done_at_first, now_s - self._begun_s
-            left = f", about {took_s * (status.passes - done) / gained:,.0f} s left" if gained > 0 else ""
-            self._out.say(f"{points}, {at_work} at work{left}")
-        self._shown_s = now_s
-        self._bars.update(self._total, completed=done * _STEPS, description=points)
-        for what in status.at_work.values():
-            self._show(what)
+        done = status.passes_over + sum(running)
+        shown.tell("", done, status.passes, lambda _: points, lambda _: f"{points}, {len(running)} at work")
 
-    def _show(self, what: WorkerActivity) -> None:
-        """Update the bar of a worker."""
-        bar = self._bar_of.get(what.worker)
-        if bar is None:
-            if len(self._bar_of) >= _MOST_BARS:
-                return
-            bar = self._bar_of[what.worker] = self._bars.add_task(what.worker, total=_STEPS)
-        before = self._shown.get(what.worker)
-        if before is None or before.job is not what.job:
-            words = f"{what.job.words} ({what.job.kind})" if what.job else "waits"
-            self._bars.reset(bar, description=f"{what.worker}: {words}")
-        self._bars.update(bar, completed=what.share * _STEPS)
-        self._shown[what.worker] = what
-
-
-@contextmanager
-def progress(out: Output) -> Iterator[SweepProgress]:
-    """Show bars on a terminal while the block runs, lines elsewhere, and no progress with ``-q``."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.table import Column
-
-    bars = Progress(
-        # A stranger's name is no markup, and a long one must not push the bar off the screen
-        TextColumn("{task.description}", markup=False, table_column=Column(ratio=3, no_wrap=True, overflow="ellipsis")),
-        BarColumn(bar_width=None, table_column=Column(ratio=1)),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        expand=True,
-        disable=out.level < 0 or not sys.stderr.isatty(),
-    )
-    with bars:
-        yield SweepProgress(out, bars)
+    return watch
 
 
 def worker_options(function: Callable[P, R]) -> Callable[P, R]:
@@ -125,10 +59,7 @@ def worker_options(function: Callable[P, R]) -> Callable[P, R]:
     options = (
         click.option("--jobs", type=click.IntRange(min=1), help="Number of workers [one per processor; slurm: 8]."),
         click.option(
-            "--dask",
-            metavar="ADDRESS|local|slurm",
-            default="",
-            help="Use this Dask cluster, or start one in local processes or Slurm jobs.",
+            "--dask", metavar="ADDRESS|slurm", default="", help="Use this Dask cluster, or start one in Slurm jobs."
         ),
         click.option(
             "--dask-option",
@@ -180,6 +111,7 @@ def command(  # noqa: PLR0913 - one argument for each option
 ) -> None:
     """Replay every combination of the options in SPEC.toml, in parallel."""
     from bftrain.cli.interruption import interruption, unterminated
+    from bftrain_replay.commands.progress import shown_progress
     from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
     from bftrain_replay.sweeping.sweep import PreparedSweep, result_folder
     from bftrain_replay.sweeping.sweep_runs import OutcomeFile, known_in
@@ -195,8 +127,9 @@ def command(  # noqa: PLR0913 - one argument for each option
         return
     with unterminated(), result_folder(sweep, folder, overwrite=overwrite) as result, OutcomeFile(folder) as outcomes:
         before = sweep.plan.passes.keys() & outcomes.known.keys()
-        with interruption() as interrupted, progress(out) as shown:
-            sweep.run(outcomes, executor, retry_failed=retry_failed, watch=shown.tell, stopping=interrupted)
+        with interruption() as interrupted, shown_progress(out) as shown:
+            watch = sweep_watch(shown)
+            sweep.run(outcomes, executor, retry_failed=retry_failed, watch=watch, stopping=interrupted)
         done = sweep.swept(outcomes.known)
         written = done.complete or not result.holds_finished
         if written:
