@@ -15,11 +15,12 @@ from bftrain.cli.output import Output, prints_results
 from bftrain_replay.commands.sensitivity import no_cache_option, quick_option
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from bftrain.result_folder import ResultFolder
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
+    from bftrain_replay.study.study import ReplayStudy
 
 _folder = click.Path(path_type=Path, file_okay=False)
 _BASELINE = "equal-share"
@@ -52,20 +53,27 @@ def command(folder: Path, *, unit: str, quick: bool, no_cache: bool, out: Output
     from bftrain_datasets.log.log_generator import sample_log
     from bftrain_datasets.result_tables import CSV
     from bftrain_datasets.workloads.task_generators import sample_tasks
-    from bftrain_replay.commands.replay_run import EarlyWriter, exit_if_interrupted, replay, show
+    from bftrain_replay.commands.replay_run import exit_if_interrupted, replay, run_into, show
     from bftrain_replay.commands.sensitivity import SideReplays
+    from bftrain_replay.drawing import vega
     from bftrain_replay.run.provenance import InputSource
     from bftrain_replay.simulation.replay_settings import ReplaySettings
+    from bftrain_replay.study.study import check_parts
 
     log, tasks, report = sample_log(unit), sample_tasks(unit), folder / REPORT_FILE
     source = InputSource(log=str(folder / _LOG), tasks=str(folder / _TASKS), baseline=_BASELINE)
-    settings = ReplaySettings()
+    parts = check_parts(ReplaySettings(), _BASELINE)
+    beside = SideReplays(out, cached=not no_cache)
 
     def write_demo(into: Path) -> None:
         for name in (_LOG, _TASKS):
             shutil.copyfile(inputs / name, into / name)
         if not lacking:
             shutil.copyfile(folder / _REPLAY / REPORT_FILE, into / REPORT_FILE)
+
+    def run(main_done: Callable[[ReplayStudy], None]) -> ReplayStudy:
+        done = replay(log, tasks, parts, out, main_done, quick=quick)
+        return done if quick else beside.with_table(done, inputs / _LOG, inputs / _TASKS, parts.settings)
 
     names = frozenset({_LOG, _TASKS, REPORT_FILE})
     kind = ResultKind(title="demo", form="bftrain replay", summary=f"{_REPLAY}/summary.json", names=names)
@@ -76,23 +84,15 @@ def command(folder: Path, *, unit: str, quick: bool, no_cache: bool, out: Output
         inputs = Path(scratch)
         with synced_later():
             _write_inputs(log, tasks, inputs)
-        beside = SideReplays(out, cached=not no_cache)
-        early = EarlyWriter(result, source, CSV)
-        study = replay(log, tasks, settings, _BASELINE, out, main_done=early.write, quick=quick)
-        if not quick:
-            study = beside.with_table(study, inputs / _LOG, inputs / _TASKS, settings)
-        from bftrain_replay.drawing import vega  # only now: the replays run without what draws
-
-        lacking = vega.lacking()
-        written = study.complete or not result.holds_finished
+        done, written = run_into(result, source, CSV, run)
+        lacking = vega.lacking()  # only now: the replays run without what draws
         if written:
-            early.complete(study)
             demo.replace(write_demo)
     nodes, span = text_formats.counted(len(log.node_names), word_of(unit)), text_formats.duration(log.span_s)
     title = f"{nodes}, {span}, {text_formats.counted(len(tasks), 'task')}"
-    show(study, source, out, title=title, report=None if lacking else str(report))
+    show(done, source, out, title=title, report=None if lacking else str(report))
     out.say(f"no page: {lacking}" if lacking else f"report: {report}")
-    exit_if_interrupted(study, folder / _REPLAY, written=written)
+    exit_if_interrupted(done, folder / _REPLAY, written=written)
     beside.exit_if_interrupted(folder / _REPLAY)
 
 

@@ -120,7 +120,7 @@ def verify(path: Path, out: Output) -> None:
     """
     from bftrain.journal import Journal
     from bftrain.rerun import Rerun
-    from bftrain_replay.commands.replay_sources import exit_on_differences
+    from bftrain_replay.commands.journal_run import exit_on_differences
 
     with Journal.open(path) as journal:
         journal.check_integrity()
@@ -153,7 +153,7 @@ def verify(path: Path, out: Output) -> None:
 @prints_results
 def replay(path: Path, folder: Path | None, baseline: str, tables: str, out: Output, *, overwrite: bool) -> None:
     """Account for the node-time of JOURNAL, a live run: the figures of a replay, with the recorded decisions."""
-    from bftrain_replay.commands.replay_sources import replay_journal
+    from bftrain_replay.commands.journal_run import replay_journal
 
     replay_journal(path, folder, out, baseline=baseline, tables=tables, overwrite=overwrite)
 
@@ -201,7 +201,7 @@ def export(path: Path, log: Path, tasks: Path | None, config: Path | None, out: 
     from bftrain.journal import Journal
     from bftrain.taskfiles.files import check_task_name, save_tasks
     from bftrain_datasets.log.log_files import check_log_name, save_log
-    from bftrain_replay.commands.replay_sources import reported_samples
+    from bftrain_replay.commands.journal_run import reported_samples
     from bftrain_replay.journal_events import recorded
     from bftrain_replay.journal_replay import process_steps
     from bftrain_replay.simulation.replay_settings import ReplaySettings

@@ -15,7 +15,7 @@ from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType, decides, options_of, overwrite_option, with_options
 from bftrain.errors import BadConfig
 from bftrain_datasets.commands.logfiles import InputFile, kinds_option
-from bftrain_replay.commands.replay_run import ReplayRequest
+from bftrain_replay.commands.replay_request import ReplayRequest
 from bftrain_replay.commands.sensitivity import (
     baseline_option,
     cluster_option,
@@ -103,7 +103,7 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 @prints_results
 def command(config: Path | None, out: Output, **given: Any) -> None:  # noqa: ANN401 - the options' own types
     """Replay LOG with tasks: the harvest, the losses, and the possible harvest."""
-    from bftrain_replay.commands.replay_sources import replay_cluster, replay_log
+    from bftrain_replay.commands.replay_run import replay_cluster, replay_log
 
     own = {name: given.pop(name) for name in ReplayRequest.__struct_fields__ if name in given}
     asked = ReplayRequest(config=config, given=given, **own)

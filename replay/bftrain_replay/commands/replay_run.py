@@ -1,97 +1,82 @@
-"""Runs a replay for a command: the files of an interrupted one are kept; results are printed."""
+"""Runs ``bftrain replay`` on a log's idle nodes or on a cluster, and prints the results."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
+from pathlib import Path
+from typing import Final
 
 from bftrain.cli.interruption import unterminated
-from bftrain.errors import BadValue, BrokenPlugin, Interrupted, UsageError
-from bftrain.values.options import AUTO
+from bftrain.cli.output import Output
+from bftrain.cli.settings import option_of
+from bftrain.errors import BadInput, BadValue, Interrupted, UsageError
+from bftrain.node_units import in_words_of
+from bftrain.result_folder import ResultFolder
+from bftrain.taskfiles.files import load_tasks
+from bftrain.text_formats import counted
+from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay.commands.progress import watched
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from bftrain.cli.output import Output
-    from bftrain.config import Settings
-    from bftrain.result_folder import ResultFolder
-    from bftrain.values.task import TaskSpec
-    from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.run.provenance import InputSource
-    from bftrain_replay.run.result import ReplayResult
-    from bftrain_replay.run.run import EarlyFiles
-    from bftrain_replay.simulation.replay_settings import ReplaySettings
-    from bftrain_replay.study.study import ReplayParts, ReplayStudy
-
-
-def run_into(
-    folder: Path, source: InputSource, run: Callable[[Callable[[ReplayStudy], None]], ReplayStudy], asked: ReplayRequest
-) -> tuple[ReplayStudy, bool]:
-    """Run a replay and write it into ``folder``.
-
-    ``run`` gets a callback that takes a study of the main replay alone, as soon as that is complete: its files are
-    written while the comparison replays are still running. Return the study, and whether its result was written: a
-    partial result does not replace a finished one.
-    """
-    from bftrain.result_folder import ResultFolder
-    from bftrain_replay.study_run import REPLAY
-
-    with unterminated(), ResultFolder(folder, REPLAY.folder, overwrite=asked.overwrite) as result:
-        early = EarlyWriter(result, source, asked.tables)
-        study = run(early.write)
-        written = study.complete or not result.holds_finished
-        if written:
-            early.complete(study)
-    return study, written
-
+from bftrain_replay.commands.replay_request import ReplayRequest, exit_if_broken, kept_files_text
+from bftrain_replay.commands.sensitivity import SideReplays
+from bftrain_replay.drawing import vega
+from bftrain_replay.run.provenance import InputSource
+from bftrain_replay.run.result import ReplayResult
+from bftrain_replay.run.run import EarlyFiles
+from bftrain_replay.simulation.fixed_cluster import FixedCluster
+from bftrain_replay.simulation.timeline import saturating_workload
+from bftrain_replay.study.study import (
+    ReplayParts,
+    ReplayStudy,
+    StudyCalls,
+    check_cluster,
+    check_kinds,
+    check_parts,
+    cluster_study,
+    study,
+    with_auto_cap,
+)
+from bftrain_replay.study_run import REPLAY, run_of, workload_ran_dry
 
 # Modules that the figures on the screen need
 _NEEDED_LATER: Final = ("bftrain_replay.commands.replay_result", "rich.console", "rich.table", "numpy.ma")
 
 
-class EarlyWriter:
-    """Writes the main replay's files while the comparison replays run, and the rest afterwards."""
+def run_into(
+    result: ResultFolder, source: InputSource, tables: str, run: Callable[[Callable[[ReplayStudy], None]], ReplayStudy]
+) -> tuple[ReplayStudy, bool]:
+    """Run a replay and write it into a folder.
 
-    def __init__(self, result: ResultFolder, source: InputSource, tables: str) -> None:
-        self._result, self._source, self._tables = result, source, tables
-        self._early: EarlyFiles | None = None
+    ``run`` gets a callback that takes a study of the main replay alone, as soon as that is complete: its files are
+    written while the comparison replays are still running. Return the study, and whether its result was written: a
+    partial result does not replace a finished one.
+    """
+    early: list[EarlyFiles] = []
 
-    def write(self, main: ReplayStudy) -> None:
-        """Write the files that need only the main replay, and import modules for the rest."""
-        from bftrain_replay.study_run import run_of
-
-        def write(draft: Path) -> None:
-            self._early = run_of(main, self._source).write_early(draft, self._tables)
-
-        self._result.write_ahead(write)
+    def main_done(main: ReplayStudy) -> None:
+        result.write_ahead(lambda draft: early.append(run_of(main, source).write_early(draft, tables)))
         for module in _NEEDED_LATER:
             import_module(module)
 
-    def complete(self, study: ReplayStudy) -> None:
-        """Write all other files, and replace the old result."""
-        from bftrain_replay.study_run import run_of
-
-        run = run_of(study, self._source)
-        self._result.replace(lambda draft: run.write_into(draft, self._tables, self._early))
+    done = run(main_done)
+    written = done.complete or not result.holds_finished
+    if written:
+        whole = run_of(done, source)
+        result.replace(lambda draft: whole.write_into(draft, tables, early[0] if early else None))
+    return done, written
 
 
 def replay(
     log: EventLog,
     tasks: Sequence[TaskSpec],
-    settings: Settings | ReplayParts,
-    baseline: str,
+    parts: ReplayParts,
     out: Output,
-    main_done: Callable[[ReplayStudy], None] = lambda _: None,
+    main_done: Callable[[ReplayStudy], None],
     *,
-    quick: bool = False,
+    quick: bool,
 ) -> ReplayStudy:
     """Replay a log with progress; print warnings immediately, and call ``main_done`` as ``study`` does."""
-    from bftrain_replay.study.study import StudyCalls, study
-
     shown: list[str] = []
 
     def warn(text: str) -> None:
@@ -99,14 +84,12 @@ def replay(
         out.warn(text)
 
     with watched(out, log.span_s) as watch:
-        calls = StudyCalls(warn=warn, main_done=main_done)
-        done = study(log, tasks, settings, baseline=baseline, watch=watch, calls=calls, quick=quick)
-    print_warnings(done.result, out, shown)
+        done = study(log, tasks, parts, watch=watch, calls=StudyCalls(warn=warn, main_done=main_done), quick=quick)
+    _print_warnings(done.result, out, shown)
     return done
 
 
-def print_warnings(result: ReplayResult, out: Output, shown: Collection[str] = ()) -> None:
-    """Print a replay's warnings, except those already ``shown``."""
+def _print_warnings(result: ReplayResult, out: Output, shown: Collection[str] = ()) -> None:
     for warning in result.warnings:
         if warning not in shown:
             out.warn(warning)
@@ -114,86 +97,116 @@ def print_warnings(result: ReplayResult, out: Output, shown: Collection[str] = (
         out.detail(f"note at {time_s:g} s: {note}")
 
 
-def show(study: ReplayStudy, source: InputSource, out: Output, *, title: str, **more: object) -> None:
+def show(done: ReplayStudy, source: InputSource, out: Output, *, title: str, **more: object) -> None:
     """Print the figures side by side with a plot, or as JSON with ``more`` added."""
     from bftrain_replay.commands.replay_result import in_words
-    from bftrain_replay.study_run import run_of
 
-    data = {**run_of(study, source).summary, **more} if out.json else None
-    out.result(data, lambda: in_words(study, title))
+    data = {**run_of(done, source).summary, **more} if out.json else None
+    out.result(data, lambda: in_words(done, title))
 
 
-def exit_if_interrupted(study: ReplayStudy, folder: Path, *, written: bool = True) -> None:
+def exit_if_interrupted(done: ReplayStudy, folder: Path, *, written: bool = True) -> None:
     """Exit with the interrupted status if the study was interrupted."""
-    if not study.complete:
+    if not done.complete:
         raise Interrupted(f"interrupted; {kept_files_text(folder, written=written)}")
 
 
-def exit_if_broken(metrics: Iterable[BrokenPlugin]) -> None:
-    """Exit with an error if a metric failed, because a requested figure is missing."""
-    broken = {error.where: error for error in metrics}
-    if broken:
-        where = ", ".join(str(each) for each in broken)
-        what = "gave no numbers; all else of the result stands"
-        raise BrokenPlugin(what, where=where) from next(iter(broken.values())).__cause__
+def replay_log(asked: ReplayRequest, out: Output) -> None:
+    """Replay a log against the tasks of a file, or against trials; write the result and print it."""
+    if asked.until_s is not None:
+        raise UsageError("goes with --cluster only", where="--until", fix="choose a --window of the log")
+    log, folder = asked.log, asked.folder
+    if log is None or folder is None:
+        fix = "bftrain replay LOG --tasks TASKS -o DIR, or --cluster NODES instead of LOG"
+        raise UsageError("is missing", where="LOG" if log is None else "-o", fix=fix)
+    # Before any reading: check for missing named plugins
+    parts = check_parts(asked.settings, asked.baseline)
+    settings, task_file, kinds = parts.settings, asked.task_file, asked.kinds
+    events = asked.load_log(log)
+    workload, specs = None, None if task_file is None else _tasks(task_file, events)
+    if asked.auto_cap:
+        settings = with_auto_cap(events, settings, specs)
+        parts = check_parts(settings, asked.baseline)
+        out.say(f"--max-tasks auto: {counted(settings.max_tasks, 'task')} may compete")
+    if specs is None:
+        workload = saturating_workload(events, settings)
+        out.say(f"no --tasks: {in_words_of(events.unit, workload.sentence)} ({workload.command})")
+        specs = workload.tasks
+    options = ("--kinds", str(kinds)) if kinds is not None else ()
+    named = {"log": str(log), "tasks": str(task_file or ""), "baseline": asked.baseline}
+    source = InputSource(**named, options=options, workload=workload)
+    beside = SideReplays(out, cached=not asked.no_cache)
+
+    def run(main_done: Callable[[ReplayStudy], None]) -> ReplayStudy:
+        done = replay(events, specs, parts, out, main_done, quick=asked.quick)
+        return done if asked.quick else beside.with_table(done, log, task_file or specs, settings, kinds)
+
+    done, written = _run_into_folder(folder, source, asked, run)
+    if workload is not None and workload_ran_dry(done):
+        out.warn("the trials ran out, which they should not: the harvest of enough work is larger")
+    show(done, source, out, title=f"{log} with {task_file or f'{len(specs):,} trials'}")
+    if written:
+        out.say(f"result: {folder}")
+    if vega.lacking():
+        out.say(f"no page: {vega.lacking()}")
+    exit_if_interrupted(done, folder, written=written)
+    beside.exit_if_interrupted(folder)
+    exit_if_broken(done.broken_metrics)
 
 
-def kept_files_text(folder: Path, *, written: bool) -> str:
-    """Return in words what an interrupted command leaves in its folder."""
-    if not written:
-        return f"the finished result in {folder} is as it was"
-    return f'the result in {folder} covers a part and says "complete": false'
+def _run_into_folder(
+    folder: Path, source: InputSource, asked: ReplayRequest, run: Callable[[Callable[[ReplayStudy], None]], ReplayStudy]
+) -> tuple[ReplayStudy, bool]:
+    with unterminated(), ResultFolder(folder, REPLAY.folder, overwrite=asked.overwrite) as result:
+        return run_into(result, source, asked.tables, run)
 
 
-class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The inputs, the place of the result, and options; ``given`` are the settings. ``None``: not given."""
+def _tasks(task_file: Path, events: EventLog) -> tuple[TaskSpec, ...]:
+    """Read the tasks; raise ``BadInput`` if a task fits no node of the log."""
+    tasks = tuple(load_tasks(task_file))
+    try:
+        check_kinds(events, tasks)
+    except BadInput as error:
+        raise BadInput(error.what, where=str(task_file), fix=error.fix) from error
+    return tasks
 
-    log: Path | None
-    cluster: Mapping[str, int] | None
-    kinds: Path | None
-    task_file: Path | None
-    folder: Path | None
-    tables: str
-    overwrite: bool
-    config: Path | None
-    given: Mapping[str, Any]
-    until_s: float | None = None
-    baseline: str = ""
-    quick: bool = False
-    no_cache: bool = False
 
-    @property
-    def auto_cap(self) -> bool:
-        """Whether the cap on competing tasks is to be found."""
-        return self.given.get("max_tasks") == AUTO
+def replay_cluster(nodes: Mapping[str, int], asked: ReplayRequest, out: Output) -> None:
+    """Replay the tasks of a file on a cluster, and write and print the result."""
+    asked.check_cluster_alone()
+    if asked.auto_cap:
+        raise UsageError("is for the idle nodes of a log", where="--max-tasks auto", fix="give a number")
+    task_file, folder = asked.task_file, asked.folder
+    if task_file is None or folder is None:
+        missing = "--tasks" if task_file is None else "-o"
+        raise UsageError("is missing", where=missing, fix="bftrain replay --cluster NODES --tasks TASKS -o DIR")
+    parts = check_parts(asked.settings, asked.baseline)
+    try:
+        check_cluster(parts.settings)
+    except UsageError as error:
+        raise UsageError(error.what, where=option_of(error.where or ""), fix=error.fix) from error
+    specs = load_tasks(task_file)
+    try:
+        cluster = FixedCluster(nodes=nodes, until_s=asked.until_s)
+        cluster.check(specs)
+    except BadValue as error:
+        raise BadValue(error.what, where=option_of("until_s"), fix=error.fix) from error
+    except BadInput as error:
+        raise BadInput(error.what, where=str(task_file), fix=error.fix) from error
+    until = ("--until", repr(asked.until_s)) if asked.until_s is not None else ()
+    options = ("--cluster", cluster.text, *until)
+    source = InputSource(tasks=str(task_file), baseline=asked.baseline, options=options)
 
-    @property
-    def settings(self) -> ReplaySettings:
-        """The settings from file and options; raise ``BadValue`` for two that contradict each other."""
-        from bftrain.cli.settings import option_of, settings_of_kind
-        from bftrain_replay.simulation.progress_kept import agreed
-        from bftrain_replay.simulation.replay_settings import PUBLISHED, ReplaySettings
+    def run(_: Callable[[ReplayStudy], None]) -> ReplayStudy:
+        # The end is not known beforehand
+        with watched(out, cluster.until_s or max(spec.submit_s for spec in specs)) as watch:
+            done = cluster_study(cluster, specs, parts, watch=watch)
+        _print_warnings(done.result, out)
+        return done
 
-        try:
-            given = agreed({**self.given, **({"max_tasks": None} if self.auto_cap else {})})
-        except BadValue as error:
-            raise BadValue(error.what, where=option_of("checkpoint_interval_s"), fix=error.fix) from error
-        settings = settings_of_kind(self.config, given, ReplaySettings)
-        if settings.semantics == PUBLISHED and given.get("progress") is not None:
-            fix = "omit it, or replay realistic"
-            raise BadValue("is unknown to the published rules", where=option_of("progress"), fix=fix)
-        return settings
-
-    def load_log(self, path: Path) -> EventLog:
-        """Read the log, and the kinds of its nodes if a file has them."""
-        from bftrain_datasets.log.kind_files import with_kinds
-        from bftrain_datasets.log.log_files import load_log
-
-        return load_log(path) if self.kinds is None else with_kinds(load_log(path), self.kinds)
-
-    def check_cluster_alone(self) -> None:
-        """Raise for options that a cluster sets itself."""
-        if self.log is not None:
-            raise UsageError("a cluster takes the place of a log", where="--cluster", fix="leave LOG or --cluster out")
-        if self.kinds is not None:
-            raise UsageError("a cluster names its kinds itself", where="--kinds", fix="omit it")
+    done, written = _run_into_folder(folder, source, asked, run)
+    show(done, source, out, title=f"{cluster.text} {'node' if cluster.text == '1' else 'nodes'} with {task_file}")
+    if written:
+        out.say(f"result: {folder}")
+    exit_if_interrupted(done, folder, written=written)
+    exit_if_broken(done.broken_metrics)

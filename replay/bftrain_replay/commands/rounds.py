@@ -27,7 +27,7 @@ from bftrain.cli.value_completion import complete_parts
 from bftrain.errors import BadValue, Interrupted, UsageError
 from bftrain_datasets.commands.logfiles import InputFile, kinds_option
 from bftrain_replay.commands.progress import watched
-from bftrain_replay.commands.replay_run import ReplayRequest, exit_if_broken, kept_files_text
+from bftrain_replay.commands.replay_request import ReplayRequest, exit_if_broken, kept_files_text
 from bftrain_replay.commands.sensitivity import cluster_option, tables_option
 from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, counts, spreads_table
 from bftrain_replay.rounds.round_settings import RoundSettings

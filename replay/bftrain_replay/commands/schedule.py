@@ -16,7 +16,7 @@ from bftrain.cli.value_completion import complete_parts
 from bftrain.errors import Interrupted
 from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 from bftrain_replay.commands.progress import watched
-from bftrain_replay.commands.replay_run import kept_files_text
+from bftrain_replay.commands.replay_request import kept_files_text
 from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, counts, spreads_table
 
 if TYPE_CHECKING:
