@@ -8,13 +8,12 @@ schedules.
 from __future__ import annotations
 
 import shlex
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -89,48 +88,13 @@ class RunKind(msgspec.Struct, frozen=True, kw_only=True):
         return ResultKind(title=self.title, form=self.form.rpartition(" ")[0], names=frozenset(names | written))
 
 
-class RunContent(ABC):
-    """The source of the parts of a run.
-
-    ``made`` is the result of a run of this process, ``command`` repeats it except for its settings and output, and
-    ``place`` names its folder.
-    """
-
-    made: Any = None
-    command: Sequence[str] = ()
-    place: str = "run"
-
-    @abstractmethod
-    def summary(self) -> Mapping[str, Any]:
-        """Return the content of ``summary.json``."""
-
-    @abstractmethod
-    def settings(self) -> msgspec.Struct:
-        """Return the settings."""
-
-    @abstractmethod
-    def names(self) -> Iterable[str]:
-        """Return the names of its tables."""
-
-    @abstractmethod
-    def table(self, name: str, wanted: Sequence[str] = ()) -> RunTable:
-        """Return a table, with the ``wanted`` columns or with all."""
-
-    @abstractmethod
-    def allocations(self) -> AllocationRows:
-        """Return the table of allocations."""
-
-    @abstractmethod
-    def log(self) -> EventLog:
-        """Return the log of the nodes during the run."""
-
-    def write_more(self, folder: Path) -> None:  # noqa: B027 - most kinds have none
-        """Write further files of its kind."""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
-class MadeContent(RunContent):
-    """A run of this process. ``more`` writes further files of its kind into a folder."""
+class MadeContent:
+    """The parts of a run of this process; ``made`` is its result.
+
+    ``tables`` make their rows at each call, and ``more`` writes further files of its kind into a folder. ``command``
+    repeats the run except for its settings and output.
+    """
 
     made: Any
     summarise: Callable[[], Mapping[str, Any]]
@@ -139,10 +103,11 @@ class MadeContent(RunContent):
     held: AllocationRows | None = None
     part: EventLog | None = None
     command: Sequence[str] = ()
-    more: Callable[[Path], None] | None = None
+    more: Callable[[Path], None] = lambda _folder: None
+    place: ClassVar = "run"
 
     def summary(self) -> Mapping[str, Any]:
-        """Compute it."""
+        """Compute the content of ``summary.json``."""
         return self.summarise()
 
     def settings(self) -> msgspec.Struct:
@@ -154,7 +119,7 @@ class MadeContent(RunContent):
         return (*self.tables, *([ALLOCATIONS] if self.held is not None else []))
 
     def table(self, name: str, wanted: Sequence[str] = ()) -> RunTable:
-        """Return the table, made for this call."""
+        """Return a table, with the ``wanted`` columns or with all."""
         columns, rows = self.tables[name]()
         if not wanted:
             return RunTable(columns, rows)
@@ -162,7 +127,7 @@ class MadeContent(RunContent):
         return RunTable([columns[place] for place in places], ([row[place] for place in places] for row in rows))
 
     def allocations(self) -> AllocationRows:
-        """Return those recorded."""
+        """Return the recorded allocations."""
         if self.held is None:
             raise BadInput("allocations were not recorded", where="run", fix="ask a replay for them")
         return self.held
@@ -173,25 +138,23 @@ class MadeContent(RunContent):
             raise BadInput("has no log", where="run", fix="ask a replay for it")
         return self.part
 
-    def write_more(self, folder: Path) -> None:
-        """Write further files."""
-        if self.more is not None:
-            self.more(folder)
 
+class SavedContent:
+    """The parts of a run in its folder; its tables are read when asked for."""
 
-class SavedContent(RunContent):
-    """A run in its folder; its tables are read when asked for."""
+    made: ClassVar = None
+    command: ClassVar[Sequence[str]] = ()
 
     def __init__(self, folder: Path, kind: RunKind) -> None:
         self.place = str(folder)
         self._folder, self._kind = folder, kind
 
     def summary(self) -> Mapping[str, Any]:
-        """Read it."""
+        """Read the content of ``summary.json``."""
         return summary_in(self._folder)
 
     def settings(self) -> msgspec.Struct:
-        """Read them."""
+        """Read the settings."""
         return config.load(self._folder / "config.toml", self._kind.settings)
 
     def names(self) -> Iterable[str]:
@@ -208,16 +171,19 @@ class SavedContent(RunContent):
         return RunTable(columns, result_tables.read_rows(self._folder, name, columns, tables.LATER))
 
     def allocations(self) -> AllocationRows:
-        """Read them into a temporary file."""
+        """Read the allocations into a temporary file."""
         return allocation_files.read(self._folder)
 
     def log(self) -> EventLog:
-        """Read it."""
+        """Read the log of the nodes during the run."""
         path = self._folder / self._kind.log_file
         if not self._kind.log_file or not path.is_file():
             what = f"holds no {self._kind.log_file or 'log'}, the log that was replayed"
             raise BadInput(what, where=self.place, fix=_RUN_AGAIN)
         return load_log(path)
+
+    def more(self, folder: Path) -> None:
+        """Write no further files."""
 
 
 class EarlyFiles(msgspec.Struct, frozen=True):
@@ -234,7 +200,7 @@ class Run(ShortRepr):
     """
 
     kind: RunKind
-    content: RunContent
+    content: MadeContent | SavedContent
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the result
         if hasattr(type(self), name):
@@ -337,7 +303,7 @@ class Run(ShortRepr):
         write_text(folder / "config.toml", self._again(form) + config.dump(self.settings))
         if self.kind.log_file:
             save_log(self.log, folder / self.kind.log_file)
-        self.content.write_more(folder)
+        self.content.more(folder)
         if not draw or self.kind.early_parts is None or not vega.available():
             return EarlyFiles(None)
         vega.script()  # made once a user, which takes seconds
