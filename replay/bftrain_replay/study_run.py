@@ -46,7 +46,7 @@ def run_of(study: ReplayStudy, source: InputSource | None = None) -> Run:
         summarise=partial(summary, study, source),
         given=result.settings,
         tables={name: partial(table, name) for name in tables.TABLES if name != ALLOCATIONS},
-        held=result.allocations or AllocationRecorder(study.part.node_names),
+        held=(result.allocations or AllocationRecorder(study.part.node_names)).rows(),
         part=study.part,
         command=_command(source),
     )

@@ -62,7 +62,7 @@ def outcome(log: EventLog, specs: Sequence[TaskSpec], given_settings: ReplaySett
         )
     except BftrainError as error:
         return [str(error)]
-    table, ledger = recorded.table(), done.ledger
+    table, ledger = recorded.rows().table(), done.ledger
     times = ("done_samples", "node_s", "lost_samples", "lost_node_s", "first_start_s", "finish_s", "waited_s")
     counts = ("starts", "rescales", "preemptions", "waits", "wasted_starts")
     return [

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Final, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.values.actions import Grow, Shrink, Start, Stop
-from bftrain_replay.accounting.column_file import BLOCK_ROWS, ColumnFile
+from bftrain_replay.accounting.column_file import ColumnFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,31 +26,8 @@ class AllocationBlock:
         return len(self.task)
 
 
-_COLUMNS: Final = tuple(field.name for field in fields(AllocationBlock))
-_NO_ROWS: Final = AllocationBlock(
-    task=np.empty(0, dtype=np.int32), node=np.empty(0, dtype=np.int32), from_s=np.empty(0), to_s=np.empty(0)
-)
+_TYPES: Final = {"task": "i", "node": "i", "from_s": "d", "to_s": "d"}
 _STORED_AT_ONCE: Final = 4096  # finished allocations per stored batch
-
-
-class AllocationRows(Protocol):
-    """Rows to read block by block, with task and node names."""
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """All tasks that ever got a node, by name."""
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """All node names."""
-
-    def __len__(self) -> int: ...
-
-    def blocks(self) -> Iterator[AllocationBlock]:
-        """Yield all rows, block by block."""
-
-    def table(self) -> AllocationTable:
-        """Return all rows in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +36,6 @@ class AllocationTable(AllocationBlock):
 
     tasks: tuple[str, ...]
     nodes: tuple[str, ...]
-
-    def blocks(self) -> Iterator[AllocationBlock]:
-        """Yield all rows, block by block."""
-        for begin in range(0, len(self), BLOCK_ROWS):
-            part = slice(begin, begin + BLOCK_ROWS)
-            yield AllocationBlock(
-                task=self.task[part], node=self.node[part], from_s=self.from_s[part], to_s=self.to_s[part]
-            )
 
     def rows_by_task(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
         """Yield each task with allocations, and the indices of its rows."""
@@ -77,56 +46,57 @@ class AllocationTable(AllocationBlock):
         yield from zip(self.tasks, np.split(order, ends[:-1]), strict=True)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RenumberedAllocations:
-    """The rows of another table under new numbers: ``task_place`` and ``node_place`` map old to new ones."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationRows:
+    """Rows to read block by block: the names of tasks that ever got a node, and of all nodes."""
 
-    rows: AllocationRows
     tasks: tuple[str, ...]
     nodes: tuple[str, ...]
-    task_place: NDArray[np.int32]
-    node_place: NDArray[np.int32]
+    count: int
+    blocks: Callable[[], Iterator[AllocationBlock]]
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return self.count
 
-    def blocks(self) -> Iterator[AllocationBlock]:
-        """Yield all rows, block by block."""
-        for block in self.rows.blocks():
-            yield replace(block, task=self.task_place[block.task], node=self.node_place[block.node])
+    @staticmethod
+    def new_columns() -> ColumnFile:
+        """Return the columns of :meth:`stored` without any row."""
+        return ColumnFile(_TYPES)
+
+    @classmethod
+    def stored(cls, tasks: Iterable[str], nodes: Iterable[str], columns: ColumnFile) -> AllocationRows:
+        """Return rows that are stored in a temporary file."""
+
+        def blocks() -> Iterator[AllocationBlock]:
+            return (AllocationBlock(**block) for block in columns.blocks())
+
+        return cls(tasks=tuple(tasks), nodes=tuple(nodes), count=len(columns), blocks=blocks)
+
+    def renumbered(self, tasks: Sequence[str], nodes: Sequence[str]) -> AllocationRows:
+        """Return the rows with the numbers of these names, which include all of their own."""
+        task_place, node_place = _places(self.tasks, tasks), _places(self.nodes, nodes)
+
+        def blocks() -> Iterator[AllocationBlock]:
+            for block in self.blocks():
+                yield replace(block, task=task_place[block.task], node=node_place[block.node])
+
+        return replace(self, tasks=tuple(tasks), nodes=tuple(nodes), blocks=blocks)
 
     def table(self) -> AllocationTable:
         """Return all rows in memory."""
-        blocks = [_NO_ROWS, *self.blocks()]
-        columns = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in _COLUMNS}
+        columns = {name: np.empty(self.count, dtype=kind) for name, kind in _TYPES.items()}
+        begin = 0
+        for block in self.blocks():
+            for name, column in columns.items():
+                column[begin : begin + len(block)] = getattr(block, name)
+            begin += len(block)
         return AllocationTable(tasks=self.tasks, nodes=self.nodes, **columns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredAllocations:
-    """Rows in a temporary file, in the columns of ``new_rows``, with task and node names."""
-
-    tasks: tuple[str, ...]
-    nodes: tuple[str, ...]
-    rows: ColumnFile
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @staticmethod
-    def new_rows() -> ColumnFile:
-        """Return the columns without any row."""
-        return ColumnFile({"from_s": "d", "to_s": "d", "task": "i", "node": "i"})
-
-    def blocks(self) -> Iterator[AllocationBlock]:
-        """Yield all rows, block by block."""
-        return (AllocationBlock(**block) for block in self.rows.blocks())
-
-    def table(self) -> AllocationTable:
-        """Return all rows in memory."""
-        return AllocationTable(
-            tasks=self.tasks, nodes=self.nodes, **{name: self.rows.column(name) for name in self.rows.last}
-        )
+def _places(names: Sequence[str], among: Sequence[str]) -> NDArray[np.int32]:
+    """Return the index of each name in ``among``."""
+    places = {name: place for place, name in enumerate(among)}
+    return np.array([places[name] for name in names], dtype=np.int32)
 
 
 class AllocationRecorder:
@@ -144,20 +114,10 @@ class AllocationRecorder:
         self._ended: list[tuple[int, float, int]] = []  # the task, when it lost nodes, and how many
         self._ended_nodes: list[str] = []  # these nodes
         self._since_s: list[float] = []  # start time of each current allocation
-        self._rows = StoredAllocations.new_rows()
+        self._rows = AllocationRows.new_columns()
 
     def __len__(self) -> int:
         return len(self._rows) + len(self._ended_nodes)
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """All tasks that ever got a node, by name."""
-        return tuple(self._tasks)
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """All node names of the log."""
-        return tuple(self._places)
 
     def act(self, action: Start | Grow | Shrink | Stop, now_s: float) -> None:
         """Record an action at ``now_s``."""
@@ -193,18 +153,10 @@ class AllocationRecorder:
         for task in list(self._held):
             self.end(task, now_s)
 
-    def blocks(self) -> Iterator[AllocationBlock]:
-        """Yield all rows, block by block."""
-        return self._stored.blocks()
-
-    def table(self) -> AllocationTable:
-        """Return all rows in memory."""
-        return self._stored.table()
-
-    @property
-    def _stored(self) -> StoredAllocations:
+    def rows(self) -> AllocationRows:
+        """Return the rows so far."""
         self._store()
-        return StoredAllocations(tasks=self.tasks, nodes=self.nodes, rows=self._rows)
+        return AllocationRows.stored(self._tasks, self._places, self._rows)
 
     def _add(self, task: str, nodes: Collection[str], since_s: Iterable[float], now_s: float) -> None:
         self._ended.append((self._tasks[task], now_s, len(nodes)))

@@ -179,7 +179,7 @@ def replay_sample(
         if result is None or not result.complete:
             return None
         curves.append(HarvestCurve(result))
-        held.append(found.table())
+        held.append(found.rows().table())
     return ReplayedHarvest(sample, curves, held)
 
 

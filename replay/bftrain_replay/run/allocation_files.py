@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bftrain.errors import BadInput
 from bftrain_datasets import result_tables
 from bftrain_datasets.result_tables import CSV, RUN_AGAIN
-from bftrain_replay.accounting.allocations import AllocationRows, StoredAllocations
+from bftrain_replay.accounting.allocations import AllocationRows
 from bftrain_replay.run.tables import ALLOCATIONS
 
 NAME = "allocations"
@@ -59,9 +59,9 @@ def _numbers(column: NDArray[np.float64]) -> NDArray[np.object_]:
     return np.array(list(map(repr, different.tolist())), dtype=np.object_)[places]
 
 
-def read(folder: Path) -> StoredAllocations:
+def read(folder: Path) -> AllocationRows:
     """Read the table into a temporary file."""
-    found = StoredAllocations.new_rows()
+    found = AllocationRows.new_columns()
     numbers: dict[str, dict[str, int]] = {"task": {}, "node": {}}  # numbers by first appearance
     for batch in result_tables.read(folder, NAME, ALLOCATIONS):
         if any(column.null_count for column in batch.columns):
@@ -72,7 +72,7 @@ def read(folder: Path) -> StoredAllocations:
         for name in ("from_s", "to_s"):
             found.last[name].frombytes(batch.column(name).to_numpy().tobytes())
         found.add_block_if_full()
-    return StoredAllocations(tasks=tuple(numbers["task"]), nodes=tuple(numbers["node"]), rows=found)
+    return AllocationRows.stored(numbers["task"], numbers["node"], found)
 
 
 def _numbered(column: Any, known: dict[str, int]) -> NDArray[np.int32]:  # noqa: ANN401 - a module without types

@@ -261,7 +261,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
         if self.allocations is None:
             fix = "ask the replay itself, not its reference runs"
             raise BadInput("allocations were not recorded", where="replay", fix=fix)
-        return self.allocations.table()
+        return self.allocations.rows().table()
 
     def _frame(self, name: str) -> DataFrame:
         return tables.frame(tables.TABLES[name], self.table_rows(name))

@@ -31,7 +31,7 @@ from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import doubtful_nodes
 from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.result_tables import CSV, TableColumn
-from bftrain_replay.accounting.allocations import AllocationRows, RenumberedAllocations
+from bftrain_replay.accounting.allocations import AllocationRows
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.html_page import HtmlPage, html
 from bftrain_replay.drawing.series import StepSeries, TimeAxis, sum_by_key
@@ -404,7 +404,7 @@ class Run(ShortRepr):
         )
 
     @cached_property
-    def holdings(self) -> RenumberedAllocations:
+    def holdings(self) -> AllocationRows:
         """The allocations: tasks in the order of their table, nodes as in the log."""
         held, log = self.content.allocations(), self.log
         strange = set(held.nodes).difference(log.node_names)
@@ -417,13 +417,7 @@ class Run(ShortRepr):
         if unknown:
             what = f"the table of tasks knows no task '{min(unknown)}' of the table of allocations"
             raise BadInput(what, where=self.content.place, fix=_LEFT_ALONE)
-        return RenumberedAllocations(
-            rows=held,
-            tasks=names,
-            nodes=log.node_names,
-            task_place=_places(held.tasks, names),
-            node_place=_places(held.nodes, log.node_names),
-        )
+        return held.renumbered(names, log.node_names)
 
     @cached_property
     def named(self) -> NDArray[np.int64]:
@@ -517,9 +511,3 @@ def _numbers(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield from _numbers(value, f"{prefix}{name}.")
         elif isinstance(value, int | float) and not isinstance(value, bool):
             yield f"{prefix}{name}", value
-
-
-def _places(names: Sequence[str], among: Sequence[str]) -> NDArray[np.int32]:
-    """Return the index of each name in ``among``."""
-    places = {name: place for place, name in enumerate(among)}
-    return np.array([places[name] for name in names], dtype=np.int32)
