@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from bftrain import text_formats
 from bftrain_replay.run.harvest_by_block import PERCENTILES, RESAMPLES, too_narrow
 from bftrain_replay.run.harvest_by_block import SEED as OF_DRAWS
-from bftrain_replay.sweeping.sweep_options import SEED, Value
-from bftrain_replay.sweeping.sweep_spec import SweepSpec
+from bftrain_replay.sweeping.sweep_spec import SEED, SweepSpec, Value
 from bftrain_replay.sweeping.sweep_table import MetricColumn, PointRow
 
 INTERVAL: Final = "90 % interval of the mean"

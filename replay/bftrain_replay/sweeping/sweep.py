@@ -26,9 +26,7 @@ from bftrain_replay.sweeping.local_executor import LocalExecutor
 from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
 from bftrain_replay.sweeping.run_point import PassExecutor, WorkerActivity
 from bftrain_replay.sweeping.seed_spread import over_seeds
-from bftrain_replay.sweeping.sweep_grid import SweepPoint, points_of
-from bftrain_replay.sweeping.sweep_options import SEED
-from bftrain_replay.sweeping.sweep_spec import SweepSpec, read_spec
+from bftrain_replay.sweeping.sweep_spec import SEED, SweepPoint, SweepSpec, points_of, read_spec
 from bftrain_replay.sweeping.sweep_table import PointState, check_plot
 
 if TYPE_CHECKING:

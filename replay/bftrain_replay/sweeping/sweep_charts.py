@@ -13,8 +13,7 @@ from bftrain.text_formats import plain
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.run.headline import NOT_RANKED
 from bftrain_replay.sweeping.seed_spread import Cells, SeedSpread, reach, spreads
-from bftrain_replay.sweeping.sweep_options import SEED, Value
-from bftrain_replay.sweeping.sweep_spec import SweepSpec
+from bftrain_replay.sweeping.sweep_spec import SEED, SweepSpec, Value
 from bftrain_replay.sweeping.sweep_table import (
     BASELINE,
     CEILING,

@@ -17,7 +17,7 @@ from bftrain_replay.run.summary_figures import BetterDirection
 from bftrain_replay.sweeping import sweep_table
 from bftrain_replay.sweeping.seed_spread import Cells, spreads
 from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, file_name, varied, with_names
-from bftrain_replay.sweeping.sweep_options import SEED
+from bftrain_replay.sweeping.sweep_spec import SEED
 
 MOST_ROWS: Final = 1000  # maximum table rows on the page; the file has all
 _MOST_WARNINGS: Final = 8

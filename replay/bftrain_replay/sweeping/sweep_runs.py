@@ -35,10 +35,8 @@ from bftrain_replay.run.result import MeasuredTimings, ReferenceFigures, ReplayS
 from bftrain_replay.run.task_figures import TaskFigures
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study.ceiling_and_dedicated import EXACT, ideally, without_costs
-from bftrain_replay.sweeping.sweep_grid import SweepPoint
 from bftrain_replay.sweeping.sweep_inputs import LogSource, TaskSource, forget_inputs, log_of, tasks_of
-from bftrain_replay.sweeping.sweep_options import LOG, MEASURE, TASKS
-from bftrain_replay.sweeping.sweep_spec import LOGS, TASK_SETS, SweepSpec
+from bftrain_replay.sweeping.sweep_spec import SweepPoint, SweepSpec
 
 _ID_DIGITS = 16
 _LATER_DEFAULTS: Final[tuple[tuple[str, object], ...]] = (  # settings added since release 0.1.0
@@ -184,7 +182,7 @@ class _Planner:
             try:
                 settings.check_measured(contents.tasks)
             except BadValue as error:
-                raise self._spec.wrong(error.what, MEASURE, error.fix) from error
+                raise self._spec.wrong(error.what, "measure", error.fix) from error
             return PointNeeds(self._need(RunKind.ROUNDS, point, settings), "", "")
         if settings.objective not in self._metrics:
             try:
@@ -207,7 +205,7 @@ class _Planner:
         seed = settings.seed
         key = log, seed if log.uses_seed else None
         if key not in self._logs:
-            with self._named(LOG, LOGS, point.log):
+            with self._named("log", "logs", point.log):
                 loaded = log_of(log, seed)
                 self._logs[key] = loaded.sha256, origin_sha256(loaded)
         (log_sha256, log_origin), contents = self._logs[key], self._contents(tasks, seed, point)
@@ -239,7 +237,7 @@ class _Planner:
     def _contents(self, source: TaskSource, seed: int, point: SweepPoint) -> _Contents:
         key = source, seed if source.uses_seed else None
         if key not in self._tasks:
-            with self._named(TASKS, TASK_SETS, point.tasks):
+            with self._named("tasks", "task_sets", point.tasks):
                 tasks = tasks_of(source, seed)
             self._tasks[key] = _Contents(len(tasks), tasks_sha256(tasks), tasks_sha256(without_costs(tasks)))
         return self._tasks[key]

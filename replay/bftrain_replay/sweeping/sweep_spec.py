@@ -1,48 +1,223 @@
-"""The content of a sweep file, described in docs/how-to/sweeps.md.
+"""The content of a sweep file (docs/how-to/sweeps.md), and its points, each with the values of its options.
 
 The file is checked as a whole before any work is done: every error names the line and the key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import msgspec
+import numpy as np
 from msgspec.structs import replace
 
-from bftrain.errors import BadConfig, BadInput, suggestion
+from bftrain import parts, toml_io
+from bftrain.durations import parse_duration
+from bftrain.errors import BadConfig, BadInput, BadValue, BftrainError, UsageError, suggestion
+from bftrain.files import whole_text
 from bftrain.values import wire
+from bftrain.values.curve import CLUSTER_FORM, cluster_of
+from bftrain_replay import plugin_files
+from bftrain_replay.rounds.round_policy import find_policy
+from bftrain_replay.rounds.round_settings import RoundSettings
+from bftrain_replay.simulation.progress_kept import agreed
+from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.study.study import check_cluster
 from bftrain_replay.sweeping import sweep_inputs
-from bftrain_replay.sweeping.sweep_options import (
-    CLUSTER,
-    INPUTS,
-    LOG,
-    SETTINGS,
-    TASKS,
-    Key,
-    TomlDocument,
-    Value,
-    check_option,
-    check_value,
-    flat,
-    input_of,
-    values_of,
-)
+from bftrain_replay.sweeping.sweep_inputs import LogSource, SweepCluster
+
+Key = str | int  # a name, or the index of a table among several of the same name
+
+_HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(#.*)?$")
+_ASSIGNMENT: Final = re.compile(r"\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"|'[^']*'))*)\s*=")
+
+
+class TomlDocument:
+    """The content of a file, or a Python mapping; ``name`` is the prefix of its error messages."""
+
+    def __init__(self, data: Mapping[str, Any], *, name: str, folder: Path, text: str = "") -> None:
+        self.data = data
+        self.name = name
+        self.folder = folder  # base folder of relative paths
+        found: dict[tuple[Key, ...], int] = {}
+        counts: dict[tuple[Key, ...], int] = {}
+        section: tuple[Key, ...] = ()
+        for number, line in enumerate(text.splitlines(), start=1):
+            header, assignment = _HEADER.match(line), _ASSIGNMENT.match(line)
+            if header:
+                section = tuple(_names(header[2]))
+                if header[1] == "[[":
+                    place = counts.get(section, 0)
+                    counts[section] = place + 1
+                    section = (*section, place)
+                found.setdefault(section, number)
+            elif assignment:
+                found.setdefault((*section, *_names(assignment[1])), number)
+        self._lines = found
+
+    @classmethod
+    def read(cls, path: Path) -> TomlDocument:
+        """Read a TOML file."""
+        text = whole_text(path, "sweep file")
+        return cls(toml_io.parse(text, str(path)), name=str(path), folder=path.parent, text=text)
+
+    def where(self, *keys: Key) -> str:
+        """Return the line of the key, or of the nearest thing around it, and the key."""
+        shown = ".".join(str(key) if isinstance(key, str) else f"{key + 1}" for key in keys)
+        for length in range(len(keys), 0, -1):
+            line = self._lines.get(keys[:length])
+            if line is not None:
+                return f"{self.name}:{line}: {shown}"
+        return f"{self.name}: {shown}" if shown else self.name
+
+    def wrong(self, what: str, *keys: Key, fix: str | None = None) -> BadConfig:
+        """Build the error about a key."""
+        return BadConfig(what, where=self.where(*keys), fix=fix)
+
+
+def _names(dotted: str) -> Sequence[str]:
+    return [part.strip().strip("\"'") for part in re.findall(r"\"[^\"]*\"|'[^']*'|[^.]+", dotted)]
+
+
+Value = str | int | float
+
+SEED: Final = "seed"
+INPUTS: Final = ("log", "cluster", "tasks", "baseline")
+GENERATED: Final = ("log", "tasks")  # generated inputs have separate options: log.nodes, tasks.arrivals_per_hour
+# whole-number options of generated inputs
+_WHOLE: Final = frozenset({"nodes", "count", "min_nodes", "max_nodes", "users", "burst_size", "seed"})
+SETTINGS: Final = tuple(dict.fromkeys((*ReplaySettings.__struct_fields__, *RoundSettings.__struct_fields__)))
+OPTIONS: Final = (*INPUTS, *SETTINGS)
+
+MOST_VALUES: Final = 100_000
+_RANGE_KEYS: Final = ("from", "to", "steps", "step", "scale")
+_DEFAULTS: Final = ReplaySettings()
+_SLACK: Final = 1e-9  # tolerance: 0.1 + 0.1 + 0.1 must reach 0.3
+_DIGITS: Final = 12  # digits of a range value: 0.3, not 0.30000000000000004
+
+
+def is_whole(option: str) -> bool:
+    """Return whether the values of an option are integers."""
+    if input_of(option):
+        return option.partition(".")[2] in _WHOLE
+    return option == "cluster" or type(getattr(_DEFAULTS, option, None)) is int
+
+
+def input_of(option: str) -> str:
+    """Return the input that an option belongs to: ``tasks`` for ``tasks.count``; "" for other options."""
+    of, dot, _ = option.partition(".")
+    return of if dot and of in GENERATED else ""
+
+
+def flat(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options by their names; TOML makes a table ``tasks`` of ``tasks.count = [1, 2]``."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in GENERATED and isinstance(value, dict):
+            found |= {f"{name}.{key}": inner for key, inner in value.items()}
+        else:
+            found[name] = value
+    return found
+
+
+def check_option(document: TomlDocument, option: str, *keys: Key) -> None:
+    """Raise for options that no replay has."""
+    if option not in OPTIONS and not input_of(option):
+        raise document.wrong("there is no such option", *keys, *option.split("."), fix=suggestion(option, OPTIONS))
+
+
+def check_value(document: TomlDocument, value: object, *keys: Key) -> Value:
+    """Raise for values that are neither text nor a number; return a duration such as ``2min`` in seconds."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise document.wrong(f"must be text or a number, not {value!r}", *keys)
+    return _seconds(value) if str(keys[-1]).endswith("_s") else value
+
+
+def _seconds(value: str | float) -> Value:
+    """Return the seconds of a duration; other words, such as ``auto``, are checked by the settings."""
+    try:
+        return parse_duration(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def values_of(document: TomlDocument, given: object, option: str, *keys: Key) -> tuple[Value, ...]:
+    """Return the values of an option: a list, or a range."""
+    if isinstance(given, dict):
+        return _range(document, given, option, *keys)
+    if not isinstance(given, list):
+        fix = "what is the same in all points stands in [fixed]"
+        raise document.wrong(f"must be a list of values, not {given!r}", *keys, fix=fix)
+    if not given:
+        raise document.wrong("has no value", *keys)
+    return tuple(check_value(document, value, *keys) for value in given)
+
+
+def _range(document: TomlDocument, given: Mapping[str, Any], option: str, *keys: Key) -> tuple[Value, ...]:
+    """Return the values of ``{ from, to, steps or step, scale }``, including both limits."""
+    for key in given:
+        if key not in _RANGE_KEYS:
+            raise document.wrong(f"a range has no '{key}'", *keys, fix=suggestion(key, _RANGE_KEYS))
+    whole = is_whole(option)
+    begin, end = (_number(document, given, key, *keys) for key in ("from", "to"))
+    scale = given.get("scale", "linear")
+    if scale not in {"linear", "log"}:
+        raise document.wrong(f"scale: is {scale!r}", *keys, fix="write 'linear' or 'log'")
+    if "steps" in given:
+        if "step" in given:
+            raise document.wrong("has steps and step", *keys, fix="steps counts values, step is their distance")
+        values = _spaced(document, begin, end, given["steps"], scale, *keys)
+    elif scale == "log":
+        raise document.wrong("has no steps", *keys, fix="say how many values, such as steps = 5")
+    elif "step" in given or whole:
+        values = _stepped(document, begin, end, given, *keys)
+    else:
+        raise document.wrong("has neither steps nor step", *keys, fix="say how many values, such as steps = 5")
+    if whole:
+        return tuple(dict.fromkeys(round(value) for value in values))
+    return tuple(dict.fromkeys(float(f"{value:.{_DIGITS}g}") for value in values))
+
+
+def _number(document: TomlDocument, given: Mapping[str, Any], key: str, *keys: Key) -> float:
+    value = given.get(key)
+    if str(keys[-1]).endswith("_s") and isinstance(value, str):
+        value = _seconds(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
+        what = f"{key}: must be a number, not {value!r}" if key in given else f"has no {key}"
+        raise document.wrong(what, *keys, fix="write { from = 1, to = 10, steps = 4 }")
+    return float(value)
+
+
+def _spaced(document: TomlDocument, begin: float, end: float, steps: object, scale: str, *keys: Key) -> list[float]:
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 2 <= steps <= MOST_VALUES:  # noqa: PLR2004 - both ends
+        raise document.wrong(f"steps: must be a whole number from 2 to {MOST_VALUES:,}, not {steps!r}", *keys)
+    if scale == "linear":
+        return list(np.linspace(begin, end, steps).tolist())
+    if begin <= 0.0 or end <= 0.0:
+        raise document.wrong("a logarithmic range cannot reach 0", *keys, fix="give from and to above 0")
+    return list(np.geomspace(begin, end, steps).tolist())
+
+
+def _stepped(document: TomlDocument, begin: float, end: float, given: Mapping[str, Any], *keys: Key) -> list[float]:
+    step = _number(document, given, "step", *keys) if "step" in given else 1.0
+    if step <= 0.0 or end < begin:
+        raise document.wrong("goes nowhere", *keys, fix="step must be above 0, and to not below from")
+    count = int((end - begin) / step + _SLACK) + 1
+    if count > MOST_VALUES:
+        raise document.wrong(f"has {count:,} values", *keys, fix=f"make it {MOST_VALUES:,} at most")
+    return [begin + step * number for number in range(count)]
+
 
 S = TypeVar("S", bound=sweep_inputs.LogSource | sweep_inputs.TaskSource)
 
-TITLE: Final = "title"
-FIXED: Final = "fixed"
-GRID: Final = "grid"
-CASES: Final = "cases"
-EXCLUDE: Final = "exclude"
-LOGS: Final = "logs"
-TASK_SETS: Final = "task_sets"
-YARDSTICKS: Final = "yardsticks"
-PLOT: Final = "plot"
-KEYS: Final = (TITLE, *INPUTS, FIXED, GRID, CASES, EXCLUDE, LOGS, TASK_SETS, YARDSTICKS, PLOT)
+KEYS: Final = ("title", *INPUTS, "fixed", "grid", "cases", "exclude", "logs", "task_sets", "yardsticks", "plot")
 
 RELATIVE: Final = "paths are relative to the folder of the sweep file"
 _LOG_FORMS: Final = "write the name of a file, or { nodes = 128, days = 2 } to generate one"
@@ -79,10 +254,10 @@ class SweepSpec:
         """Return where an option got its values, for error messages."""
         for number, case in enumerate(self.cases):
             if option in case:
-                return (CASES, number, *option.split("."))
+                return ("cases", number, *option.split("."))
         if option in self.axes:
-            return (GRID, *option.split("."))
-        return (option,) if option in INPUTS else (FIXED, option)
+            return ("grid", *option.split("."))
+        return (option,) if option in INPUTS else ("fixed", option)
 
     def wrong(self, what: str, option: str, fix: str | None = None) -> BadConfig:
         """Build the error about an option, at the place of its values."""
@@ -90,26 +265,26 @@ class SweepSpec:
 
     def log(self, name: str, changes: Options | None = None) -> sweep_inputs.LogSource:
         """Return the log called ``name``, or in a file of that name, with the point's changes."""
-        source = self.logs.get(name) or sweep_inputs.SweepLog(path=_file(self.document, name, *self.place_of(LOG)))
-        return self._changed(source, name, LOG, changes or {})
+        source = self.logs.get(name) or sweep_inputs.SweepLog(path=_file(self.document, name, *self.place_of("log")))
+        return self._changed(source, name, "log", changes or {})
 
     def tasks(self, name: str, changes: Options | None = None) -> sweep_inputs.TaskSource:
         """Return the tasks called ``name``, or in a file of that name, with the point's changes."""
         source = self.task_sets.get(name) or sweep_inputs.TaskFile(
-            path=_file(self.document, name, *self.place_of(TASKS))
+            path=_file(self.document, name, *self.place_of("tasks"))
         )
-        changed = self._changed(source, name, TASKS, changes or {})
+        changed = self._changed(source, name, "tasks", changes or {})
         if not isinstance(changed, sweep_inputs.ClusterTasks):
             return changed
-        return _with_speeds(self.document, changed, *self.place_of(f"{TASKS}.speeds"))
+        return _with_speeds(self.document, changed, *self.place_of("tasks.speeds"))
 
     def _changed(self, source: S, name: str, of: str, changes: Options) -> S:
         """Return a generated input with other options, by their dotted names."""
         own = {option: value for option, value in changes.items() if input_of(option) == of}
         for option in own:
-            scaled = isinstance(source, sweep_inputs.TaskFile) and option == f"{TASKS}.rate"
+            scaled = isinstance(source, sweep_inputs.TaskFile) and option == "tasks.rate"
             if isinstance(source, (sweep_inputs.SweepLog, sweep_inputs.TaskFile)) and not scaled:
-                fix = f"name one in [{LOGS if of == LOG else TASK_SETS}] that is generated"
+                fix = f"name one in [{'logs' if of == 'log' else 'task_sets'}] that is generated"
                 raise self.wrong(f"'{name}' is a file, which has no such option", option, fix)
             known = type(source).__struct_fields__
             if option.partition(".")[2] not in known:
@@ -137,33 +312,33 @@ def read_spec(given: Path | str | Mapping[str, Any], folder: Path | None = None)
 def _spec(document: TomlDocument, called: str) -> SweepSpec:
     for key in document.data:
         if key not in KEYS:
-            fix = f"a setting stands in [{FIXED}] or [{GRID}]" if key in SETTINGS else suggestion(key, KEYS)
+            fix = "a setting stands in [fixed] or [grid]" if key in SETTINGS else suggestion(key, KEYS)
             raise document.wrong("unknown key", key, fix=fix)
-    logs, task_sets = _table(document, LOGS), _table(document, TASK_SETS)
+    logs, task_sets = _table(document, "logs"), _table(document, "task_sets")
     spec = SweepSpec(
         document=document,
-        title=_of_kind(document, TITLE, str, "text", default=called),
+        title=_of_kind(document, "title", str, "text", default=called),
         fixed=_fixed(document),
-        cases=tuple(_options(document, case, CASES, place) for place, case in _tables(document, CASES)) or ({},),
-        axes=_values(document, _table(document, GRID), GRID),
-        exclude=tuple(_values(document, entry, EXCLUDE, place) for place, entry in _tables(document, EXCLUDE)),
-        logs={name: _log(document, given, LOGS, name) for name, given in logs.items()},
-        task_sets={name: _tasks(document, given, TASK_SETS, name) for name, given in task_sets.items()},
-        yardsticks=_of_kind(document, YARDSTICKS, bool, "true or false", default=True),
-        plot=tuple(_of_kind(document, PLOT, list, "a list of columns", default=[])),
+        cases=tuple(_options(document, case, "cases", place) for place, case in _tables(document, "cases")) or ({},),
+        axes=_values(document, _table(document, "grid"), "grid"),
+        exclude=tuple(_values(document, entry, "exclude", place) for place, entry in _tables(document, "exclude")),
+        logs={name: _log(document, given, "logs", name) for name, given in logs.items()},
+        task_sets={name: _tasks(document, given, "task_sets", name) for name, given in task_sets.items()},
+        yardsticks=_of_kind(document, "yardsticks", bool, "true or false", default=True),
+        plot=tuple(_of_kind(document, "plot", list, "a list of columns", default=[])),
     )
     _check_together(spec)
     return spec
 
 
 def _fixed(document: TomlDocument) -> Options:
-    settings = _options(document, _table(document, FIXED), FIXED)
+    settings = _options(document, _table(document, "fixed"), "fixed")
     for name in settings:
         if name in INPUTS:
-            raise document.wrong("is no setting", FIXED, name, fix=f"write it at the top: {name} = ...")
+            raise document.wrong("is no setting", "fixed", name, fix=f"write it at the top: {name} = ...")
         if input_of(name):
-            fix = f"write it where the {input_of(name)} are generated, in [{LOGS}] or [{TASK_SETS}]"
-            raise document.wrong("is no setting", FIXED, *name.split("."), fix=fix)
+            fix = f"write it where the {input_of(name)} are generated, in [logs] or [task_sets]"
+            raise document.wrong("is no setting", "fixed", *name.split("."), fix=fix)
     inputs = {name: check_value(document, document.data[name], name) for name in INPUTS if name in document.data}
     return inputs | settings
 
@@ -172,7 +347,7 @@ def _values(document: TomlDocument, given: Mapping[str, Any], *keys: Key) -> dic
     found = {}
     for name, value in flat(given).items():
         check_option(document, name, *keys)
-        values = value if keys[0] == GRID or isinstance(value, list | dict) else [value]
+        values = value if keys[0] == "grid" or isinstance(value, list | dict) else [value]
         found[name] = values_of(document, values, name, *keys, *name.split("."))
     return found
 
@@ -187,21 +362,21 @@ def _options(document: TomlDocument, given: Mapping[str, Any], *keys: Key) -> Op
 def _check_together(spec: SweepSpec) -> None:
     document = spec.document
     for name in spec.swept:
-        places = [(CASES, number, name) for number, case in enumerate(spec.cases) if name in case]
+        places = [("cases", number, name) for number, case in enumerate(spec.cases) if name in case]
         if name in spec.axes and places:
-            raise document.wrong(f"has values in [{GRID}] too", *places[0], fix="omit one")
+            raise document.wrong("has values in [grid] too", *places[0], fix="omit one")
         if name in spec.fixed:
             raise document.wrong("is fixed as well", *spec.place_of(name), fix="omit one")
-    for names in ((LOG, CLUSTER), (TASKS,)):
+    for names in (("log", "cluster"), ("tasks",)):
         everywhere = any(name in spec.fixed or name in spec.axes for name in names)
         if not everywhere and not all(any(name in case for name in names) for case in spec.cases):
-            or_nodes = ', or cluster = "v100=4,k80=4"' if CLUSTER in names else ""
+            or_nodes = ', or cluster = "v100=4,k80=4"' if "cluster" in names else ""
             raise document.wrong(f"names no {names[0]}", fix=f'write {names[0]} = "FILE" at the top{or_nodes}')
     for number, entry in enumerate(spec.exclude):
         for name in entry:
             if name not in spec.swept:
                 fix = suggestion(name, spec.swept)
-                raise document.wrong("is not swept, so nothing of it can be excluded", EXCLUDE, number, name, fix=fix)
+                raise document.wrong("is not swept, so nothing of it can be excluded", "exclude", number, name, fix=fix)
 
 
 def _log(document: TomlDocument, given: object, *keys: Key) -> sweep_inputs.LogSource:
@@ -226,7 +401,7 @@ def _with_speeds(document: TomlDocument, tasks: sweep_inputs.ClusterTasks, *keys
 
 
 def _file(document: TomlDocument, name: str, *keys: Key) -> str:
-    named = LOGS if keys[0] == LOGS or LOG in keys else TASK_SETS
+    named = "logs" if keys[0] == "logs" or "log" in keys else "task_sets"
     return _existing(document, name, document.data.get(named) or (), *keys)
 
 
@@ -269,3 +444,178 @@ def _of_kind(document: TomlDocument, key: str, kind: type, words: str, *, defaul
     if not isinstance(found, kind):
         raise document.wrong(f"must be {words}, not {found!r}", key)
     return found
+
+
+def check_part(option: str, settings: ReplaySettings | RoundSettings) -> None:
+    """Raise if the option's plugin does not exist, or rejects these settings."""
+    said = str(getattr(settings, option, ""))
+    for name in said.split(",") if option == "metrics" else (said,):
+        admission = name.partition(",")[0].partition("=")[0]
+        # A plug-in file is checked when it is loaded
+        if name and parts.split_name(admission if option == "admission" else name.strip())[0] is None:
+            _check_named(option, name.strip())
+
+
+@cache
+def _check_named(option: str, name: str) -> None:
+    """Make each named part once, however many points name it."""
+    if option == "policy":
+        find_policy(RoundSettings(policy=name))
+    elif option == "admission":
+        parts.resolve_admission(name, 1)
+    else:
+        parts.resolve_metric(name)
+
+
+MOST_POINTS: Final = 1_000_000
+_OF_LOGS: Final = ("window", "nodes")  # settings of rounds that choose a part of a log
+
+
+class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One combination of options: one row of the table. ``options`` are the swept ones.
+
+    Its nodes are from a ``log`` or a ``cluster``; with :class:`RoundSettings` time is shared in rounds.
+    """
+
+    options: dict[str, Value]
+    log: str = ""
+    cluster: str = ""
+    tasks: str
+    baseline: str = ""
+    settings: ReplaySettings | RoundSettings
+    until_s: float | None = None  # latest stop of a replay on a cluster
+    changes: dict[str, Value] = msgspec.field(default_factory=dict)  # options of generated inputs, by dotted name
+
+    @property
+    def words(self) -> str:
+        """Its options in words."""
+        return ", ".join(f"{name} = {value}" for name, value in self.options.items()) or "all as fixed"
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether time is shared in rounds."""
+        return isinstance(self.settings, RoundSettings)
+
+    def nodes_of(self, spec: SweepSpec) -> LogSource:
+        """Return the source of its nodes."""
+        if self.cluster:
+            return SweepCluster(text=self.cluster, until_s=self.until_s)
+        return spec.log(self.log, self.changes)
+
+
+def points_of(spec: SweepSpec) -> tuple[SweepPoint, ...]:
+    """Return all points: case by case; in the grid the last option changes fastest."""
+    count = len(spec.cases) * math.prod(map(len, spec.axes.values()))
+    if count > MOST_POINTS:
+        raise spec.document.wrong(f"{count:,} points are too many", "grid", fix=f"make it {MOST_POINTS:,} at most")
+    found: dict[bytes, SweepPoint] = {}
+    for chosen in _combinations(spec):
+        point = _point(spec, chosen)
+        key = wire.encode(replace(point, options={}))
+        if key in found:
+            raise spec.document.wrong(
+                f"the point {point.words} comes twice", "cases" if len(spec.cases) > 1 else "grid"
+            )
+        found[key] = point
+    if not found:
+        raise spec.document.wrong("there is no point left", "grid", fix="exclude fewer of them")
+    return tuple(found.values())
+
+
+def _combinations(spec: SweepSpec) -> Iterator[Options]:
+    for case in spec.cases:
+        for values in product(*spec.axes.values()):
+            chosen = case | dict(zip(spec.axes, values, strict=True))
+            if not any(all(chosen.get(name) in values for name, values in entry.items()) for entry in spec.exclude):
+                yield chosen
+
+
+def _point(spec: SweepSpec, chosen: Options) -> SweepPoint:
+    given = spec.fixed | chosen
+    inputs = {name: given.pop(name, "") for name in INPUTS}
+    changes = {name: given.pop(name) for name in list(given) if input_of(name)}
+    until_s = None if "round_s" in given else given.pop("until_s", None)
+    if until_s is not None and (isinstance(until_s, str) or not 0.0 < until_s < math.inf):
+        fix = "omit it to go on until all tasks are done"
+        raise spec.wrong(f"must be a finite number above 0, not {until_s!r}", "until_s", fix)
+    settings = _settings(spec, given)
+    texts: dict[str, str] = {}
+    for name, value in inputs.items():
+        is_number = name == "cluster" and isinstance(value, int)  # number of nodes
+        text = str(value) if is_number else value
+        if not isinstance(text, str):
+            raise spec.wrong(f"must be text, not {value!r}", name)
+        texts[name] = text
+    end_s = None if until_s is None else float(until_s)
+    point = SweepPoint(options={}, settings=settings, until_s=end_s, changes=changes, **texts)
+    _check(spec, point)
+    own: Options = {"metrics": settings.metrics}  # values as written
+    if isinstance(settings, ReplaySettings):
+        own["until_s"] = "" if end_s is None else end_s
+    if "checkpoint_interval_s" in given:
+        own["checkpoint_interval_s"] = given["checkpoint_interval_s"]  # the settings hold it as progress
+    metrics = parts.absolute_metrics(settings.metrics, spec.document.folder)
+    meant = inputs | changes | own
+    # The normalised value of an option; "" where it has no effect
+    options = {name: meant[name] if name in meant else getattr(settings, name, "") for name in spec.swept}
+    return replace(point, settings=replace(settings, metrics=metrics), options=options)
+
+
+def _settings(spec: SweepSpec, given: Options) -> ReplaySettings | RoundSettings:
+    """Build and validate the settings: :class:`RoundSettings` if a round length is given."""
+    in_rounds = "round_s" in given
+    kind = RoundSettings if in_rounds else ReplaySettings
+    for name in given:
+        if name not in kind.__struct_fields__:
+            if in_rounds:
+                raise spec.wrong("means nothing in rounds", name, "omit it, or round_s")
+            raise spec.wrong("is for time shared in rounds", name, "say how long one is: round_s = 360")
+    try:
+        given = given if in_rounds else agreed(given)
+        return kind(**given)  # type: ignore[arg-type]  # it checks them itself
+    except BadValue as error:
+        raise spec.wrong(error.what, (error.where or "").rpartition(".")[2], error.fix) from error
+
+
+def _check(spec: SweepSpec, point: SweepPoint) -> None:
+    """Raise, before any work, for missing inputs and inputs that contradict each other."""
+    if point.in_rounds and point.baseline:
+        raise spec.wrong("is a solver, and in rounds a policy decides", "baseline", "sweep policy instead")
+    if point.cluster:
+        _check_cluster(spec, point)
+    elif point.until_s is not None:
+        fix = "choose a window of the log, or sweep on a cluster"
+        raise spec.wrong("is for clusters: a log has an end", "until_s", fix)
+    elif not point.log:
+        fix = "give every case one of them"
+        raise spec.document.wrong("a point has neither a log nor a cluster", "cases", fix=fix)
+    point.nodes_of(spec), spec.tasks(point.tasks, point.changes)
+    for name, path in plugin_files.tables(point.settings, spec.document.folder):
+        if not path.is_file():
+            raise spec.wrong(f"there is no file {path}", name, RELATIVE)
+    for name in ("policy", "admission", "metrics"):
+        try:
+            check_part(name, point.settings)
+        except BftrainError as error:
+            raise spec.wrong(error.what, name, error.fix) from error
+
+
+def _check_cluster(spec: SweepSpec, point: SweepPoint) -> None:
+    if point.log:
+        raise spec.wrong("takes the place of a log", "cluster", "omit one")
+    try:
+        cluster_of(point.cluster)
+    except ValueError as error:
+        raise spec.wrong(str(error), "cluster", CLUSTER_FORM) from error
+    of_log = next((name for name in point.changes if input_of(name) == "log"), None)
+    if of_log is not None:
+        raise spec.wrong("is for a log that is generated", of_log, "omit it, or the cluster")
+    if isinstance(point.settings, ReplaySettings):
+        try:
+            check_cluster(point.settings)
+        except UsageError as error:
+            raise spec.wrong(error.what, error.where or "", error.fix) from error
+        return
+    for name in _OF_LOGS:
+        if getattr(point.settings, name):
+            raise spec.wrong("is for logs: on a cluster nodes never leave", name, "omit it")

@@ -33,10 +33,8 @@ from bftrain_replay.run.summary_figures import FIGURES, FigureUnit, SummaryFigur
 from bftrain_replay.run.task_figures import TaskFigures, TaskPercentiles
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.task_progress import USUAL_LOSSES
-from bftrain_replay.sweeping.sweep_grid import SweepPoint
-from bftrain_replay.sweeping.sweep_options import METRICS, OBJECTIVE, POLICY, SEED, is_whole
 from bftrain_replay.sweeping.sweep_runs import FORMAT, PassOutcome, PassStatus, PointNeeds
-from bftrain_replay.sweeping.sweep_spec import SweepSpec
+from bftrain_replay.sweeping.sweep_spec import SEED, SweepPoint, SweepSpec, is_whole
 
 NAME: Final = "table"
 FILES: Final = tuple(f"{NAME}.{form}" for form in result_tables.FORMS)
@@ -45,7 +43,7 @@ BASELINE_PREFIX: Final = "baseline_"
 _KINDS: Final = {str: ColumnType.TEXT, int: ColumnType.WHOLE, bool: ColumnType.WHOLE, float: ColumnType.NUMBER}
 _RENAMED: Final = {"tasks": "task_count"}  # a point has an option of that name
 # ``complete`` is constant where figures exist; metrics have columns by name
-_LEFT_OUT: Final = frozenset({"complete", METRICS})
+_LEFT_OUT: Final = frozenset({"complete", "metrics"})
 _ENDED: Final = "ended"
 HARVEST_NODE_H: Final = "harvest_node_h"
 _UNIT: Final = "unit"  # unit of the log; used in texts, not a column
@@ -145,12 +143,12 @@ def _figures_of(
 ) -> Mapping[str, Any]:
     if outcome.rounds is not None:
         given = outcome.rounds
-        own = {POLICY: settings.policy} if isinstance(settings, RoundSettings) else {}
+        own = {"policy": settings.policy} if isinstance(settings, RoundSettings) else {}
         return {**wire.plain(given), **wire.plain(given.figures), **wire.plain(given.tasks), **own}
     if outcome.figures is None or outcome.timings is None:
         return {}
     figures = with_references(outcome.figures, yardsticks) if yardsticks else outcome.figures
-    own = {OBJECTIVE: settings.objective} if isinstance(settings, ReplaySettings) else {}
+    own = {"objective": settings.objective} if isinstance(settings, ReplaySettings) else {}
     more = {_ENDED: outcome.ended, HARVEST_NODE_H: harvest_node_h(figures)}
     if not outcome.ended:  # a replay of a log, where the tasks may run out
         more |= {TASKS_RAN_OUT: int(ran_out(figures)), DOUBTFUL: outcome.doubtful_share, _SOURCE: outcome.log_source}
@@ -177,7 +175,7 @@ def columns_of(points: Sequence[SweepPoint]) -> tuple[TableColumn, ...]:
     for prefix in ("", BASELINE_PREFIX) if baseline else ("",):
         for said in dict.fromkeys(point.settings.metrics for point in points):
             names = parts.figures_of(parts.metrics_of(said))
-            columns += [TableColumn(f"{prefix}{METRICS}_{name}", ColumnType.NUMBER) for name in names]
+            columns += [TableColumn(f"{prefix}metrics_{name}", ColumnType.NUMBER) for name in names]
     columns += [TableColumn(name, ColumnType.TEXT) for name in ("status", "error", "point")]
     columns += measured_columns(with_baseline=baseline, replays=replays, rounds=rounds)
     return tuple({column.name: column for column in reversed(columns)}.values())[::-1]
@@ -231,7 +229,6 @@ def flat(values: Mapping[str, Any], joint: str, prefix: str = "") -> Iterator[tu
             yield f"{prefix}{name}", value
 
 
-PLOT: Final = "plot"
 _HOUR_S: Final = 3600.0
 
 
@@ -321,7 +318,7 @@ def ranks(metric: MetricColumn, rows: Sequence[PointRow]) -> bool:
 
 
 def _objectives(rows: Sequence[PointRow]) -> set[object]:
-    return {row.cells.get(OBJECTIVE) for row in rows}
+    return {row.cells.get("objective") for row in rows}
 
 
 def _mark(metric: MetricColumn, row: PointRow) -> str:
@@ -347,7 +344,9 @@ def check_plot(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
     known = number_columns(points)
     for name in spec.plot:
         if name not in known:
-            raise spec.document.wrong(f"there is no column of numbers '{name}'", PLOT, fix=suggestion(str(name), known))
+            raise spec.document.wrong(
+                f"there is no column of numbers '{name}'", "plot", fix=suggestion(str(name), known)
+            )
 
 
 def metrics_of(plot: Sequence[str], rows: Sequence[PointRow]) -> tuple[MetricColumn, ...]:
