@@ -25,9 +25,8 @@ from bftrain_replay.sweeping.dask_executor import DaskExecutor, running_cluster
 from bftrain_replay.sweeping.local_executor import LocalExecutor
 from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
 from bftrain_replay.sweeping.run_point import PassExecutor, WorkerActivity
-from bftrain_replay.sweeping.seed_spread import over_seeds
 from bftrain_replay.sweeping.sweep_spec import SEED, SweepPoint, SweepSpec, points_of, read_spec
-from bftrain_replay.sweeping.sweep_table import PointState, check_plot
+from bftrain_replay.sweeping.sweep_table import PointState, check_plot, over_seeds
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from bftrain import text_formats
 from bftrain.node_units import in_words_of
@@ -13,11 +16,24 @@ from bftrain.text_formats import plain
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import HtmlCell, HtmlPage, HtmlTable, HtmlText, html
+from bftrain_replay.run.headline import NOT_RANKED
 from bftrain_replay.run.summary_figures import BetterDirection
 from bftrain_replay.sweeping import sweep_table
-from bftrain_replay.sweeping.seed_spread import Cells, spreads
-from bftrain_replay.sweeping.sweep_charts import as_drawn, figures, file_name, varied, with_names
-from bftrain_replay.sweeping.sweep_spec import SEED
+from bftrain_replay.sweeping.sweep_spec import SEED, SweepSpec, Value
+from bftrain_replay.sweeping.sweep_table import (
+    BASELINE,
+    CEILING,
+    EFFICIENCY,
+    Cells,
+    MetricColumn,
+    PointRow,
+    SeedSpread,
+    metric_of,
+    ranks,
+    reach,
+    spreads,
+    tasks_ran_out,
+)
 
 MOST_ROWS: Final = 1000  # maximum table rows on the page; the file has all
 _MOST_WARNINGS: Final = 8
@@ -196,3 +212,221 @@ def _making(data: dict[str, Any]) -> HtmlTable:
             rows.append((f"{kind}: {one['name']}{seed}", f"SHA-256 {one['sha256']}"))
     rows += [*data["versions"].items(), ("figures, SHA-256", data["figures_sha256"])]
     return HtmlTable(label="How it was made", headings=("what", "value"), rows=rows, css="plain")
+
+
+MOST_LINES: Final = 8  # number of distinguishable colours
+_MOST_WITH_OTHERS: Final = 4  # maximum lines that leave room for ceiling and baseline
+_LOG_FROM: Final = 15.0  # ratio of largest to smallest value above which an axis is logarithmic
+_MOST_TICKS: Final = 12
+_REPLAY: Final = "replay"
+_KINDS: Final = {CEILING: "without costs", BASELINE: "baseline"}
+
+
+def as_drawn(rows: Sequence[PointRow], spec: SweepSpec) -> list[PointRow]:
+    """Return the rows with the options of cases joined to one, because they vary together.
+
+    An option with a different value in every case represents all.
+    """
+    names = [name for name in spec.swept if name not in spec.axes]
+    if len(names) < 2 or not rows:  # noqa: PLR2004 - one goes with itself
+        return list(rows)
+    cells = {tuple(row.point.options[name] for name in names) for row in rows}
+    telling = [name for place, name in enumerate(names) if len({one[place] for one in cells}) == len(cells)]
+    chosen = telling[:1] or names
+
+    def joined(options: Mapping[str, Value]) -> dict[str, Value]:
+        of_case = options[chosen[0]] if len(chosen) == 1 else label(tuple(options[name] for name in chosen))
+        return {", ".join(chosen): of_case, **{name: options[name] for name in spec.axes}}
+
+    return [row._replace(point=replace(row.point, options=joined(row.point.options))) for row in rows]
+
+
+def varied(rows: Sequence[PointRow]) -> dict[str, list[Value]]:
+    """Return the options with several values in these points, each with its values in order."""
+    found: dict[str, list[Value]] = {}
+    for name in rows[0].point.options if rows else ():
+        values = list(dict.fromkeys(row.point.options[name] for row in rows))
+        if len(values) > 1:
+            numbers = all(isinstance(value, (int, float)) for value in values)
+            found[name] = sorted(values) if numbers else values
+    return found
+
+
+def with_names(names: Iterable[str], cells: Cells) -> str:
+    """Return values of options in human notation, each after the name of its option."""
+    return ", ".join(f"{name} = {plain(value)}" for name, value in zip(names, cells, strict=True))
+
+
+def figures(rows: Sequence[PointRow], metrics: Sequence[MetricColumn]) -> Iterator[ChartFigure]:
+    """Yield each metric against each option."""
+    options = varied(rows)
+    names = [name for name in options if name != SEED] or list(options)
+    for metric in metrics:
+        for name in names:
+            yield _lines(rows, metric, name, [other for other in names if other != name], options)
+
+
+def _lines(
+    rows: Sequence[PointRow], metric: MetricColumn, name: str, others: list[str], options: Mapping[str, list[Value]]
+) -> ChartFigure:
+    combinations = list(dict.fromkeys(tuple(row.point.options[other] for other in others) for row in rows))
+    combinations.sort(key=lambda cells: [options[other].index(cell) for other, cell in zip(others, cells, strict=True)])
+    hue, hues = _hues(rows, metric, others, combinations, options)
+    kinds = [metric]
+    if metric.column == EFFICIENCY.column and len(combinations) <= _MOST_WITH_OTHERS:
+        beside = [metric_of(column) for column in (CEILING, BASELINE)]
+        kinds += [kind for kind in beside if any(kind.of(row) is not None for row in rows)]
+    values = [
+        {
+            "x": plain(cells[0]) if isinstance(cells[0], str) else cells[0],
+            "mean": spread.mean / metric.axis[0],
+            "low": spread.ends[0] / metric.axis[0],
+            "high": spread.ends[1] / metric.axis[0],
+            "line": label(cells[1:]),
+            "hue": label(tuple(cells[1 + others.index(other)] for other in hue)),
+            "kind": _KINDS.get(kind.column, _REPLAY),
+            "tooltip": _tooltip(kind, (name, *others), cells, spread),
+        }
+        for kind in kinds
+        for cells, spread in spreads(rows, kind, (name, *others)).items()
+    ]
+    return ChartFigure(
+        name=file_name(f"{metric.column}-by-{name}"),
+        title=f"{metric.heading} by {name}",
+        says=_says(rows, metric, [name]),
+        alt=f"{metric.title} against {name}. {_says(rows, metric, [name])}",
+        caption=_caption(others, hue, len(combinations), spreads(rows, metric, (name, *others)).values()),
+        height=300,
+        spec={
+            "data": {"values": values},
+            "encoding": {"x": _x(name, options[name]), "color": _color(hue, hues)},
+            "layer": _layers(metric, kinds, options[name], many=len(combinations) > MOST_LINES),
+        },
+    )
+
+
+def _field(name: str, kind: str, **more: object) -> dict[str, Any]:
+    return {"field": name, "type": kind, **more}
+
+
+def file_name(text: str) -> str:
+    """Return the file name of a chart without the dot of ``tasks.count``, which would look like a suffix."""
+    return text.replace(".", "-")
+
+
+def _layers(
+    metric: MetricColumn, kinds: Sequence[MetricColumn], values: Sequence[Value], *, many: bool
+) -> list[dict[str, Any]]:
+    """Return the layers: lines and points, with spreads over seeds, or with many lines their means."""
+    axis = {"format": metric.axis[2], "tickCount": 6}
+    y = _field("mean", "quantitative", title=metric.axis_title, axis=axis, scale={"zero": False})
+    each = {"detail": {"field": "line", "type": "nominal"}}
+    faint = {"opacity": 0.3} if many else {"opacity": 1}
+    own = {"transform": [{"filter": f"datum.kind == '{_REPLAY}'"}]}
+    dots = {"type": "point", "filled": True, "size": 50, "tooltip": {"expr": "datum.tooltip"}, **faint}
+    layers: list[dict[str, Any]] = [
+        {"mark": {"type": "line", "strokeWidth": 2, **faint}, "encoding": {"y": y, **each, **_dashes(kinds)}},
+        {**own, "mark": dots, "encoding": {"y": y, **each}},
+    ]
+    if many:  # spreads would hide each other
+        layers.append({"mark": {"type": "line", "strokeWidth": 3.5}, "encoding": {"y": {**y, "aggregate": "mean"}}})
+    else:
+        named = any(isinstance(value, str) for value in values)
+        between = {"type": "rule", "opacity": 0.5} if named else {"type": "area", "opacity": 0.18}
+        ends = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
+        layers.insert(0, {**own, "mark": between, "encoding": {**ends, **each}})
+    return layers
+
+
+def _dashes(kinds: Sequence[MetricColumn]) -> dict[str, Any]:
+    """Return dashes that distinguish the ceiling and the baseline from the replays, if they are present."""
+    if len(kinds) == 1:
+        return {}
+    shown = [_REPLAY, *(_KINDS[kind.column] for kind in kinds[1:])]
+    scale = {"domain": [_REPLAY, *_KINDS.values()], "range": [[1, 0], [2, 3], [7, 3]]}
+    legend = {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 2, "values": shown}
+    return {"strokeDash": _field("kind", "nominal", scale=scale, legend=legend)}
+
+
+def _hues(
+    rows: Sequence[PointRow],
+    metric: MetricColumn,
+    others: Sequence[str],
+    combinations: Sequence[Cells],
+    options: Mapping[str, list[Value]],
+) -> tuple[list[str], list[str]]:
+    """Choose the options that determine colours, and return their labels in order.
+
+    Return all metrics, or the most important one.
+    """
+    if not others:
+        return [], []
+    if len(combinations) <= MOST_LINES:
+        return list(others), [label(cells) for cells in combinations]
+
+    def difference(name: str) -> float:
+        means = [spread.mean for spread in spreads(rows, metric, [name]).values()]
+        return max(means) - min(means) if means else -math.inf
+
+    few = [other for other in others if len(options[other]) <= MOST_LINES]
+    most = max(few, key=difference, default=None)
+    return ([], []) if most is None else ([most], [plain(value) for value in options[most]])
+
+
+def _color(hue: Sequence[str], hues: Sequence[str]) -> dict[str, Any]:
+    if not hue:
+        return {"value": "@used"}
+    legend = {"title": ", ".join(hue), "symbolType": "circle", "symbolOpacity": 1, "columns": 8}
+    return _field("hue", "nominal", scale={"domain": list(hues)}, sort=list(hues), legend=legend)
+
+
+def _x(name: str, values: Sequence[Value]) -> dict[str, Any]:
+    """Return the axis of an option: categories for names, linear for numbers, logarithmic for a large range."""
+    if any(isinstance(value, str) for value in values):
+        look = {"labelAngle": 0, "labelLimit": 220, "grid": False}
+        return _field("x", "nominal", sort=[plain(value) for value in values], title=name, axis=look)
+    numbers = [float(value) for value in values]
+    wide = min(numbers) > 0.0 and max(numbers) / min(numbers) > _LOG_FROM
+    ticks = {"values": numbers} if len(numbers) <= _MOST_TICKS else {"tickCount": 8}
+    scale = {**({"type": "log"} if wide else {"zero": False}), "nice": False, "padding": 14}
+    axis = {"format": ".4~g", "labelOverlap": "greedy", "grid": False, **ticks}
+    return _field("x", "quantitative", title=name, scale=scale, axis=axis)
+
+
+def label(cells: Cells) -> str:
+    """Format option values for humans, without option names."""
+    return ", ".join(map(plain, cells))
+
+
+def _tooltip(metric: MetricColumn, names: Sequence[str], cells: Cells, spread: SeedSpread) -> str:
+    return f"{with_names(names, cells)}: {metric.title} {spread.text(metric)}"
+
+
+def _says(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) -> str:
+    """Return where the metric is highest and lowest, averaged over all other options."""
+    short = sum(tasks_ran_out(metric, row) for row in rows)
+    if short:
+        points = text_formats.counted(len(rows), "point")
+        return f"In {short:,} of {points} the tasks ran out: there {metric.title} compares nothing."
+    if not ranks(metric, rows):
+        return f"{NOT_RANKED}."
+    found = spreads(rows, metric, names)
+    if not found:
+        return "No point of it is done."
+    most, least = (
+        f"{metric.format(found[cells].mean)} with {with_names(names, cells)}"
+        for cells in (choose(found, key=lambda cells: found[cells].mean) for choose in (max, min))
+    )
+    average = " on average" if any(spread.count > 1 for spread in found.values()) else ""
+    return f"Highest{average}: {most}; lowest: {least}."
+
+
+def _caption(others: Sequence[str], hue: Sequence[str], combinations: int, found: Collection[SeedSpread]) -> str:
+    said = []
+    if combinations > MOST_LINES:
+        bold = f"; the bold ones are means for each {hue[0]}" if hue else "; the bold one is their mean"
+        said.append(f"One thin line for each of {combinations:,} combinations of {', '.join(others)}{bold}.")
+    elif over := reach(found):
+        said.append(f"Shaded or ruled: {over}.")
+    said.append("The axis need not begin at 0.")
+    return " ".join(said)
