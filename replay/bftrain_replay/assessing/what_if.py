@@ -28,7 +28,7 @@ from bftrain_replay.run.tables import SECONDS_AN_HOUR
 from bftrain_replay.run.variations import COSTS, PROGRESS, Variation
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.sweeping.alternatives import ReplayFiles, RunPasses
-from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
+from bftrain_replay.sweeping.sweep_passes import PassOutcome, SweepPass
 
 TASKS: Final = "tasks"
 NOTICE: Final = "notice"

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
     from bftrain_replay.reproducing.experiment import Experiment, Request
     from bftrain_replay.reproducing.results import Reproduction
-    from bftrain_replay.sweeping.run_point import PassExecutor
     from bftrain_replay.sweeping.sweep import PreparedSweep
-    from bftrain_replay.sweeping.sweep_runs import OutcomeFile
+    from bftrain_replay.sweeping.sweep_passes import OutcomeFile, PassExecutor
     from bftrain_replay.sweeping.sweep_table import PointRow
 
 _MOST_SEED: Final = 2**32 - 1
@@ -133,7 +132,7 @@ def _reproduce(
     from bftrain.result_folder import ResultFolder
     from bftrain_replay.drawing import vega
     from bftrain_replay.reproducing import page
-    from bftrain_replay.sweeping.sweep_runs import OutcomeFile
+    from bftrain_replay.sweeping.sweep_passes import OutcomeFile
     from bftrain_replay.sweeping.sweep_table import PointState
 
     goes_on = page.continues(folder, experiment, request)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bftrain_replay.run.variations import SensitivityRow
     from bftrain_replay.simulation.replay_settings import ReplaySettings
     from bftrain_replay.study.study import ReplayStudy
-    from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
+    from bftrain_replay.sweeping.sweep_passes import PassOutcome, SweepPass
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from bftrain.cli.output import Output
     from bftrain_replay.commands.progress import ShownProgress
-    from bftrain_replay.sweeping.run_point import PassExecutor
     from bftrain_replay.sweeping.sweep import SweepResult, SweepStatus
+    from bftrain_replay.sweeping.sweep_passes import PassExecutor
     from bftrain_replay.sweeping.sweep_table import PointRow
 
 P = ParamSpec("P")
@@ -114,7 +114,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     from bftrain_replay.commands.progress import shown_progress
     from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
     from bftrain_replay.sweeping.sweep import PreparedSweep, result_folder
-    from bftrain_replay.sweeping.sweep_runs import OutcomeFile, known_in
+    from bftrain_replay.sweeping.sweep_passes import OutcomeFile, known_in
     from bftrain_replay.sweeping.sweep_table import PointState
 
     cache = OutcomeCache.of_user(wanted=not no_cache)

@@ -22,7 +22,7 @@ from bftrain_replay.drawing.figure import ChartFigure, category, quantity
 from bftrain_replay.drawing.html_page import HtmlCell, HtmlPage, HtmlTable, HtmlText, html
 from bftrain_replay.reproducing.experiment import Experiment, Figure, Request, XValue
 from bftrain_replay.reproducing.results import CLOSE, Agreement, Reproduction, Value
-from bftrain_replay.sweeping.sweep_runs import POINTS
+from bftrain_replay.sweeping.sweep_passes import POINTS
 from bftrain_replay.sweeping.sweep_table import PointState
 
 FORMAT: Final = "bftrain reproduce 1"

@@ -29,9 +29,16 @@ from bftrain_replay.study.forked_pass import usable_cpus
 from bftrain_replay.study.study import ReplayStudy
 from bftrain_replay.sweeping.local_executor import LocalExecutor
 from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
-from bftrain_replay.sweeping.run_point import WorkerActivity
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
-from bftrain_replay.sweeping.sweep_runs import MadeFrom, PassOutcome, RunKind, SweepPass, origin_sha256, versions_here
+from bftrain_replay.sweeping.sweep_passes import (
+    MadeFrom,
+    PassOutcome,
+    RunKind,
+    SweepPass,
+    WorkerActivity,
+    origin_sha256,
+    versions_here,
+)
 
 # Called with the finished replays (including fractions of running ones) and the total; False stops them
 Watch = Callable[[float, int], bool]

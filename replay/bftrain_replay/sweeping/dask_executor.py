@@ -25,9 +25,17 @@ from bftrain.errors import BadConfig, NotAvailable, UsageError
 from bftrain.values import wire
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_elastic.errors import install_hint
-from bftrain_replay.sweeping.run_point import PassStopped, Stopping, Tell, WorkerActivity, failed, work
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile, Tasks
-from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass
+from bftrain_replay.sweeping.sweep_passes import (
+    PassOutcome,
+    PassStopped,
+    Stopping,
+    SweepPass,
+    Tell,
+    WorkerActivity,
+    failed,
+    work,
+)
 
 # A Dask client, and a function to call about once a second with the number of remaining passes
 Cluster = tuple[Any, Callable[[int], None]]

@@ -31,9 +31,17 @@ from bftrain.values import wire
 from bftrain_elastic.agent.process_tree import die_with
 from bftrain_replay.simulation.engine import KeepGoing
 from bftrain_replay.study.forked_pass import ForkedPass
-from bftrain_replay.sweeping.run_point import Stopping, Tell, WorkerActivity, failed, work
 from bftrain_replay.sweeping.sweep_inputs import MOST_KEPT, input_key, log_of, tasks_of
-from bftrain_replay.sweeping.sweep_runs import PassOutcome, SweepPass, solver_of
+from bftrain_replay.sweeping.sweep_passes import (
+    PassOutcome,
+    Stopping,
+    SweepPass,
+    Tell,
+    WorkerActivity,
+    failed,
+    solver_of,
+    work,
+)
 
 _LOOK_EVERY_S: Final = 0.1
 _PATIENCE_S: Final = 5.0  # seconds for the runner to stop its children

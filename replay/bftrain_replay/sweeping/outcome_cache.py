@@ -31,9 +31,16 @@ from bftrain.values import wire
 from bftrain.values.solution import Termination
 from bftrain_replay import plugin_files
 from bftrain_replay.simulation.replay_settings import MEASURED
-from bftrain_replay.sweeping.run_point import PassExecutor, Stopping, Tell
 from bftrain_replay.sweeping.sweep_inputs import SweepCluster
-from bftrain_replay.sweeping.sweep_runs import PassOutcome, PassStatus, RunKind, SweepPass
+from bftrain_replay.sweeping.sweep_passes import (
+    PassExecutor,
+    PassOutcome,
+    PassStatus,
+    RunKind,
+    Stopping,
+    SweepPass,
+    Tell,
+)
 
 NO_CACHE: Final = "BFTRAIN_NO_CACHE"  # set in the environment: replay again
 FOLDER: Final = "replays"

@@ -20,11 +20,23 @@ from bftrain_datasets.result_tables import ColumnType, TableColumn, check_form
 from bftrain_replay.rounds.round_settings import DRAWN
 from bftrain_replay.run.result import BOUND_FIGURES
 from bftrain_replay.study.forked_pass import usable_cpus
-from bftrain_replay.sweeping import sweep_runs, sweep_table
+from bftrain_replay.sweeping import sweep_table
 from bftrain_replay.sweeping.dask_executor import DaskExecutor, running_cluster
 from bftrain_replay.sweeping.local_executor import LocalExecutor
 from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
-from bftrain_replay.sweeping.run_point import PassExecutor, WorkerActivity
+from bftrain_replay.sweeping.sweep_passes import (
+    FORMAT,
+    POINTS,
+    OutcomeFile,
+    PassExecutor,
+    PassOutcome,
+    PassStatus,
+    SweepPass,
+    SweepPlan,
+    WorkerActivity,
+    known_in,
+    planned,
+)
 from bftrain_replay.sweeping.sweep_spec import SEED, SweepPoint, SweepSpec, points_of, read_spec
 from bftrain_replay.sweeping.sweep_table import PointState, check_plot, over_seeds
 
@@ -42,7 +54,7 @@ KIND: Final = ResultKind(
     form="bftrain sweep",
     summary=SUMMARY,
     names=frozenset({SUMMARY, REPORT_FILE, *sweep_table.FILES}),
-    records={sweep_runs.POINTS: b'{"format":"bftrain sweep '},
+    records={POINTS: b'{"format":"bftrain sweep '},
     prints=frozenset({PRINTS}),
 )
 
@@ -64,7 +76,7 @@ class PreparedSweep(ShortRepr):
 
     spec: SweepSpec
     points: tuple[SweepPoint, ...]
-    plan: sweep_runs.SweepPlan
+    plan: SweepPlan
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures of its short form."""
@@ -80,21 +92,19 @@ class PreparedSweep(ShortRepr):
         spec = read_spec(given, folder)
         points = points_of(spec)
         check_plot(spec, points)
-        return cls(spec, points, sweep_runs.planned(spec, points))
+        return cls(spec, points, planned(spec, points))
 
-    def open(
-        self, known: Mapping[str, sweep_runs.PassOutcome], *, retry_failed: bool = False
-    ) -> tuple[sweep_runs.SweepPass, ...]:
+    def open(self, known: Mapping[str, PassOutcome], *, retry_failed: bool = False) -> tuple[SweepPass, ...]:
         """Return the passes that remain to be done."""
         return tuple(
             job
             for name, job in self.plan.passes.items()
-            if name not in known or (retry_failed and known[name].status is sweep_runs.PassStatus.FAILED)
+            if name not in known or (retry_failed and known[name].status is PassStatus.FAILED)
         )
 
     def run(
         self,
-        outcomes: sweep_runs.OutcomeFile,
+        outcomes: OutcomeFile,
         executor: PassExecutor,
         *,
         retry_failed: bool = False,
@@ -109,7 +119,7 @@ class PreparedSweep(ShortRepr):
             if name in to_do:
                 to_do[name].append(number)
         failed = {
-            number for number, name in parts if name not in to_do and known[name].status is sweep_runs.PassStatus.FAILED
+            number for number, name in parts if name not in to_do and known[name].status is PassStatus.FAILED
         }  # points
         lacking = [sum(name in to_do for name in need.all) for need in needs]  # passes of each point
         over, passes_over = lacking.count(0), len(self.plan.passes) - len(jobs)
@@ -130,11 +140,11 @@ class PreparedSweep(ShortRepr):
             for number in to_do[outcome.id]:
                 lacking[number] -= 1
                 over += lacking[number] == 0
-                if outcome.status is sweep_runs.PassStatus.FAILED:
+                if outcome.status is PassStatus.FAILED:
                     failed.add(number)
             tell()
 
-    def swept(self, known: Mapping[str, sweep_runs.PassOutcome]) -> SweepResult:
+    def swept(self, known: Mapping[str, PassOutcome]) -> SweepResult:
         """Return the table of the known outcomes."""
         passes = self.plan.passes
         found = Counter(words for name in passes if name in known for words in known[name].warnings)
@@ -192,7 +202,7 @@ class SweepResult(ShortRepr, sweep_table.SweptPoints):
             name: number for job in sweep.plan.passes.values() for name, number in job.made_from.versions.items()
         }
         return {
-            "format": sweep_runs.FORMAT,
+            "format": FORMAT,
             "title": sweep.spec.title,
             "complete": self.complete,
             "points": len(self.rows),
@@ -246,9 +256,7 @@ def _is_of_file(spec: SweepSpec, summary: Path) -> bool:
 
 def result_folder(sweep: PreparedSweep, folder: Path, *, overwrite: bool = False, advice: str = ADVICE) -> ResultFolder:
     """Return the folder of a sweep's result; it is continued if its file or any of its replays is the same."""
-    goes_on = not sweep.plan.passes.keys().isdisjoint(sweep_runs.known_in(folder)) or _is_of_file(
-        sweep.spec, folder / SUMMARY
-    )
+    goes_on = not sweep.plan.passes.keys().isdisjoint(known_in(folder)) or _is_of_file(sweep.spec, folder / SUMMARY)
     return ResultFolder(folder, KIND, overwrite=overwrite, advice=advice, goes_on=goes_on)
 
 
@@ -293,7 +301,7 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
     )
     executor = CachedExecutor(runs, OutcomeCache.of_user(wanted=cache), keeps=not dask)
     target = result_folder(ready, folder, overwrite=overwrite, advice=IN_PYTHON)
-    with target as result, sweep_runs.OutcomeFile(folder) as outcomes:
+    with target as result, OutcomeFile(folder) as outcomes:
         ready.run(outcomes, executor, retry_failed=retry_failed, watch=watch, stopping=stopping)
         done = ready.swept(outcomes.known)
         if done.complete or not result.holds_finished:

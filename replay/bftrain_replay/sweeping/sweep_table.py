@@ -39,7 +39,7 @@ from bftrain_replay.run.summary_figures import FIGURES, FigureUnit, SummaryFigur
 from bftrain_replay.run.task_figures import TaskFigures, TaskPercentiles
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.task_progress import USUAL_LOSSES
-from bftrain_replay.sweeping.sweep_runs import FORMAT, PassOutcome, PassStatus, PointNeeds
+from bftrain_replay.sweeping.sweep_passes import FORMAT, PassOutcome, PassStatus, PointNeeds
 from bftrain_replay.sweeping.sweep_spec import SEED, SweepPoint, SweepSpec, Value, is_whole
 
 NAME: Final = "table"

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from unittest import mock
 
 import bftrain
-from bftrain_replay.sweeping import run_point, sweep_inputs
+from bftrain_replay.sweeping import sweep_inputs, sweep_passes
 
 LOGS = {"small": {"nodes": 12, "days": 0.1, "seed": 3}}
 TASK_SETS = {"mix": {"count": 3, "max_nodes": 4, "work_samples": 1e7}}
@@ -33,11 +33,11 @@ class Here:
         for job in jobs:
             if stopping():
                 return
-            tell(run_point.WorkerActivity("here", job))
+            tell(sweep_passes.WorkerActivity("here", job))
             self.count += 1
             sweep_inputs.forget_inputs()
-            yield run_point.work(job, lambda _: True)
-            tell(run_point.WorkerActivity("here", None))
+            yield sweep_passes.work(job, lambda _: True)
+            tell(sweep_passes.WorkerActivity("here", None))
 
 
 def counted(spec: Mapping[str, Any] | Path, folder: Path, **options: Any) -> tuple[int, SweepResult]:  # noqa: ANN401 - as sweep() takes them

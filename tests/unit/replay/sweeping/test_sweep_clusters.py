@@ -10,7 +10,7 @@ import pytest
 from msgspec import convert
 
 from bftrain import BadConfig, load_tasks, rounds, save_log
-from bftrain_replay.sweeping.sweep_runs import MadeFrom
+from bftrain_replay.sweeping.sweep_passes import MadeFrom
 from tests.helpers.in_process import CommandLine
 from tests.unit.replay.cases import log_of
 from tests.unit.replay.sweeping.sweep_case import LOGS, SweepResult, counted, planned
