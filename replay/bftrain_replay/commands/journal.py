@@ -202,8 +202,7 @@ def export(path: Path, log: Path, tasks: Path | None, config: Path | None, out: 
     from bftrain.taskfiles.files import check_task_name, save_tasks
     from bftrain_datasets.log.log_files import check_log_name, save_log
     from bftrain_replay.commands.journal_run import reported_samples
-    from bftrain_replay.journal_events import recorded
-    from bftrain_replay.journal_replay import process_steps
+    from bftrain_replay.journal_replay import process_steps, recorded
     from bftrain_replay.simulation.replay_settings import ReplaySettings
 
     check_log_name(log)

@@ -17,8 +17,7 @@ from bftrain.result_folder import ResultFolder
 from bftrain.text_formats import counted
 from bftrain_replay.commands.progress import watched
 from bftrain_replay.commands.replay_run import exit_if_interrupted, show
-from bftrain_replay.journal_events import JournalEvents, recorded
-from bftrain_replay.journal_replay import rerun
+from bftrain_replay.journal_replay import JournalEvents, recorded, rerun
 from bftrain_replay.run.provenance import InputSource
 from bftrain_replay.study_run import REPLAY, run_of
 

@@ -35,7 +35,7 @@ from bftrain_replay.accounting.allocations import AllocationRows
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.html_page import HtmlPage, html
 from bftrain_replay.drawing.series import StepSeries, TimeAxis, sum_by_key
-from bftrain_replay.run import allocation_files, tables
+from bftrain_replay.run import tables
 from bftrain_replay.run.summary_figures import FIGURES
 from bftrain_replay.run.task_figures import TaskColumns
 
@@ -172,7 +172,7 @@ class SavedContent:
 
     def allocations(self) -> AllocationRows:
         """Read the allocations into a temporary file."""
-        return allocation_files.read(self._folder)
+        return tables.read_allocations(self._folder)
 
     def log(self) -> EventLog:
         """Read the log of the nodes during the run."""
@@ -297,7 +297,7 @@ class Run(ShortRepr):
         """Write the files that later runs do not change; ``draw`` such parts of the page, if possible."""
         for name in self.content.names():
             if name == ALLOCATIONS:
-                allocation_files.write(self.content.allocations(), folder, form, self.kind.form)
+                tables.write_allocations(self.content.allocations(), folder, form, self.kind.form)
             else:
                 result_tables.write(folder, name, *self.content.table(name), form, self.kind.form)
         write_text(folder / "config.toml", self._again(form) + config.dump(self.settings))
