@@ -38,13 +38,12 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.builder import log_from_pool_changes
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.provenance import LogProvenance, ProvenanceSource
-from bftrain_replay.accounting.allocations import AllocationRecorder
-from bftrain_replay.accounting.decision_log import DecisionColumns
-from bftrain_replay.accounting.node_time_ledger import PLAIN, HarvestOverTime, Ledger, UnusedReason
 from bftrain_replay.run.result import result_of
 from bftrain_replay.simulation.engine import EngineRun
+from bftrain_replay.simulation.node_time_ledger import PLAIN, HarvestOverTime, Ledger, UnusedReason
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import ReplayRules
+from bftrain_replay.simulation.run_records import AllocationRecorder, DecisionColumns
 from bftrain_replay.simulation.task_progress import LossTimes, TaskProgress, carry_out
 from bftrain_replay.simulation.unused_nodes import NodesByKind, why_unused
 from bftrain_replay.study.study import ReplayStudy, Watch, check_parts, study_of

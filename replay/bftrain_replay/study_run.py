@@ -14,8 +14,6 @@ from typing import Any, Final
 from bftrain import summaries, text_formats
 from bftrain.node_units import NODE, in_words_of
 from bftrain.values import wire
-from bftrain_replay.accounting.allocations import AllocationRecorder
-from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.drawing.html_page import HtmlPage
 from bftrain_replay.run import decider_counts, tables, variations
 from bftrain_replay.run.harvest_by_block import WeeklyHarvest
@@ -23,7 +21,9 @@ from bftrain_replay.run.provenance import FORMAT, LOG_FILE, InputSource, tasks_s
 from bftrain_replay.run.result import BOUND_FIGURES, MeasuredTimings, ReplayResult
 from bftrain_replay.run.run import ALLOCATIONS, MadeContent, Run, RunKind, RunTable
 from bftrain_replay.simulation import progress_kept
+from bftrain_replay.simulation.node_time_ledger import UnusedReason
 from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.simulation.run_records import AllocationRecorder
 from bftrain_replay.study.study import ReplayStudy
 
 # Measured by a real clock, so different in every run

@@ -21,9 +21,9 @@ from bftrain import (
     TaskSpec,
     build_harvester,
 )
-from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.simulation import engine
 from bftrain_replay.simulation.rules import DecisionDelay, semantics_of
+from bftrain_replay.simulation.run_records import AllocationRecorder
 from tests.helpers.transitions import log_from_transitions
 
 NAMES = ("n{0}", "n{1}/gpu{2}", "r{1}n{2:03d}", "n{3}{1}")  # the last ones have equal positions in pairs

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.measures import fragments
 from bftrain_datasets.log.node_groups import groups_of_nodes
-from bftrain_replay.accounting.allocations import AllocationTable
 from bftrain_replay.assessing.replayed_sample import ReplayedSample
 from bftrain_replay.run.harvest_by_block import EstimatedFigure, Floats, HarvestCurve
 from bftrain_replay.run.tables import SECONDS_AN_HOUR
+from bftrain_replay.simulation.run_records import AllocationTable
 
 
 @dataclass(frozen=True, eq=False)

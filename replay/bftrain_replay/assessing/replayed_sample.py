@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import doubtful_nodes
-from bftrain_replay.accounting.allocations import AllocationRecorder, AllocationTable
 from bftrain_replay.run.harvest_by_block import (
     HOURS_A_WEEK,
     SEED,
@@ -32,6 +31,7 @@ from bftrain_replay.run.harvest_by_block import (
 )
 from bftrain_replay.run.tables import SECONDS_AN_HOUR
 from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.simulation.run_records import AllocationRecorder, AllocationTable
 from bftrain_replay.study.study import StudyPasses, Watch, check_parts
 
 EVENTS: Final = 25_000  # default budget of replayed log changes

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from bftrain import text_formats
 from bftrain.node_units import words_of
-from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.commands.sensitivity import sensitivity_table
 from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, RowGroup, SideBySide
 from bftrain_replay.run import campaign_stretch
@@ -18,6 +17,7 @@ from bftrain_replay.run.headline import mark_of, ran_out
 from bftrain_replay.run.result import ReplayResult
 from bftrain_replay.run.summary_figures import FIGURE_OF, FIGURES, FigurePlace
 from bftrain_replay.simulation.fixed_cluster import WORDS
+from bftrain_replay.simulation.node_time_ledger import UnusedReason
 from bftrain_replay.study.study import ReplayStudy
 from bftrain_replay.study_run import plain_figures
 

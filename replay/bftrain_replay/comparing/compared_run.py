@@ -12,14 +12,14 @@ import msgspec
 from bftrain.errors import BadInput
 from bftrain.node_units import NODE, UNITS
 from bftrain.values import wire
-from bftrain_replay.accounting.decision_log import TimeSpread
-from bftrain_replay.accounting.node_time_ledger import PLAIN
 from bftrain_replay.rounds.round_folder import FORMAT as ROUNDS
 from bftrain_replay.rounds.round_result import RoundSummary
 from bftrain_replay.run.provenance import FORMAT as REPLAY
 from bftrain_replay.run.result import ReplaySummary
 from bftrain_replay.run.run import Run
 from bftrain_replay.run.task_figures import TaskColumns, TaskPercentiles
+from bftrain_replay.simulation.node_time_ledger import PLAIN
+from bftrain_replay.simulation.run_records import TimeSpread
 from bftrain_replay.simulation.task_progress import USUAL_LOSSES
 
 

@@ -9,13 +9,13 @@ from typing import Any, Final
 import msgspec
 
 from bftrain import text_formats
-from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
 from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
 from bftrain_replay.run.glossary import GLOSSARY_OF
 from bftrain_replay.run.headline import harvest_node_h, summary_ran_out
 from bftrain_replay.run.run import Run
 from bftrain_replay.run.summary_figures import LOST, UNUSED
+from bftrain_replay.simulation.node_time_ledger import UnusedReason
 from bftrain_replay.simulation.task_progress import SampleLoss
 
 _ALL: Final = "All idle node-time"

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from bftrain import text_formats
 from bftrain_datasets.log.measures import fragments_in_parts
-from bftrain_replay.accounting.allocations import AllocationBlock
 from bftrain_replay.drawing.figure import (
     ChartFigure,
     StateChanges,
@@ -28,6 +27,7 @@ from bftrain_replay.drawing.theme import SHADES
 from bftrain_replay.reporting.over_time import NARROW, ROUNDINGS, other_tasks, rounding, rows
 from bftrain_replay.run.run import Run
 from bftrain_replay.run.tables import SECONDS_AN_HOUR
+from bftrain_replay.simulation.run_records import AllocationBlock
 from bftrain_replay.simulation.task_progress import USUAL_LOSSES
 
 _ROW_PIXELS: Final = 16

@@ -11,10 +11,10 @@ import msgspec
 from bftrain import text_formats
 from bftrain.node_units import NODE, words_of
 from bftrain_datasets.log.idle_doubts import IdleDoubts
-from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.run import decider_counts
 from bftrain_replay.run.result import ReplaySummary
 from bftrain_replay.run.tables import SECONDS_AN_HOUR
+from bftrain_replay.simulation.node_time_ledger import UnusedReason
 
 
 def note(simulated_s: float, span_s: float, *, complete: bool) -> str:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from bftrain.errors import BadInput
 from bftrain.files import head_of
 from bftrain.values import wire
-from bftrain_replay.accounting.allocations import AllocationTable
 from bftrain_replay.run.run import Run
+from bftrain_replay.simulation.run_records import AllocationTable
 
 _BEGIN: Final = b'{"displayTimeUnit":"ms","otherData":'
 _TASKS: Final = 1

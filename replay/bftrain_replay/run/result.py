@@ -17,9 +17,6 @@ from bftrain.errors import BadInput, BrokenPlugin
 from bftrain.short_repr import ShortRepr
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.task import TaskSpec
-from bftrain_replay.accounting.allocations import AllocationRecorder, AllocationTable
-from bftrain_replay.accounting.decision_log import DecisionColumns, HistogramBin, TimeSpread, bins_ms, spread_ms
-from bftrain_replay.accounting.node_time_ledger import HarvestOverTime, Ledger, UnusedReason
 from bftrain_replay.run import decider_counts, tables
 from bftrain_replay.run.campaign_stretch import campaigns_of
 from bftrain_replay.run.fair_time import IdlePools, alone_s, shortest_s
@@ -27,6 +24,16 @@ from bftrain_replay.run.tables import SECONDS_AN_HOUR, TaskRecord, TaskState
 from bftrain_replay.run.task_figures import KindFigures, TaskColumns, TaskFigures, cost_of, kind_figures, task_figures
 from bftrain_replay.simulation.engine import EngineRun
 from bftrain_replay.simulation.fixed_cluster import EndReason
+from bftrain_replay.simulation.node_time_ledger import HarvestOverTime, Ledger, UnusedReason
+from bftrain_replay.simulation.run_records import (
+    AllocationRecorder,
+    AllocationTable,
+    DecisionColumns,
+    HistogramBin,
+    TimeSpread,
+    bins_ms,
+    spread_ms,
+)
 from bftrain_replay.simulation.task_progress import USUAL_LOSSES, LossTimes, SampleLoss, TaskProgress
 
 if TYPE_CHECKING:

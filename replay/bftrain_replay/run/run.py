@@ -31,13 +31,13 @@ from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import doubtful_nodes
 from bftrain_datasets.log.log_files import load_log, save_log
 from bftrain_datasets.result_tables import CSV, TableColumn
-from bftrain_replay.accounting.allocations import AllocationRows
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.html_page import HtmlPage, html
 from bftrain_replay.drawing.series import StepSeries, TimeAxis, sum_by_key
 from bftrain_replay.run import tables
 from bftrain_replay.run.summary_figures import FIGURES
 from bftrain_replay.run.task_figures import TaskColumns
+from bftrain_replay.simulation.run_records import AllocationRows
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -15,9 +15,9 @@ from typing import Any, Final
 import msgspec
 
 from bftrain import text_formats
-from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.run import glossary
 from bftrain_replay.run.headline import efficiency_text, field_of, harvest_node_h
+from bftrain_replay.simulation.node_time_ledger import UnusedReason
 from bftrain_replay.simulation.task_progress import SampleLoss
 
 UNUSED: Final[Mapping[UnusedReason, str]] = {

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bftrain.errors import BadInput
 from bftrain_datasets import result_tables
 from bftrain_datasets.result_tables import CSV, RUN_AGAIN, ColumnType, TableColumn
-from bftrain_replay.accounting.allocations import AllocationRows, AllocationTable
+from bftrain_replay.simulation.run_records import AllocationRows, AllocationTable
 
 if TYPE_CHECKING:
     from pandas import DataFrame

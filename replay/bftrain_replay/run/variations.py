@@ -17,9 +17,9 @@ from bftrain.errors import UsageError
 from bftrain.values import wire
 from bftrain.values.options import AUTO
 from bftrain.values.task import TaskSpec
-from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.run.headline import harvest_node_h
 from bftrain_replay.run.result import ReplaySummary
+from bftrain_replay.simulation.node_time_ledger import UnusedReason
 from bftrain_replay.simulation.progress_kept import MEMORY, ProgressKept
 from bftrain_replay.simulation.replay_settings import PUBLISHED, ReplaySettings
 from bftrain_replay.simulation.rules import as_replayed

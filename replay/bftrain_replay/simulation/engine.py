@@ -26,12 +26,11 @@ from bftrain.values.task import TaskSpec
 from bftrain.values.wire import unchecked
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.measures import pool_sizes_by_kind
-from bftrain_replay.accounting.allocations import AllocationRecorder
-from bftrain_replay.accounting.decision_log import DecisionColumns
-from bftrain_replay.accounting.node_time_ledger import PLAIN, HarvestOverTime, Ledger, UnusedReason
 from bftrain_replay.simulation.compiled_core import CompiledCore, Step, compiled_core
 from bftrain_replay.simulation.fixed_cluster import FOREVER_S, EndReason
+from bftrain_replay.simulation.node_time_ledger import PLAIN, HarvestOverTime, Ledger, UnusedReason
 from bftrain_replay.simulation.rules import DecisionDelay, ReplayRules
+from bftrain_replay.simulation.run_records import AllocationRecorder, DecisionColumns
 from bftrain_replay.simulation.task_progress import LossTimes, SpreadNodes, TaskProgress, carry_out
 from bftrain_replay.simulation.unused_nodes import NodesByKind, why_unused
 from bftrain_solvers.knapsack.compiled_allocation import (

@@ -21,8 +21,8 @@ from bftrain.errors import Fault
 from bftrain.values.actions import Cause, Grow, Shrink, Start, Stop
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.task import TaskSpec
-from bftrain_replay.accounting.column_file import ColumnFile
 from bftrain_replay.simulation.progress_kept import COPIES, DISK, MEMORY, ProgressKept
+from bftrain_replay.simulation.run_records import ColumnFile
 
 
 class SampleLoss(StrEnum):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from bftrain.errors import Fault
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
-from bftrain_replay.accounting.node_time_ledger import UnusedReason
+from bftrain_replay.simulation.node_time_ledger import UnusedReason
 from bftrain_replay.simulation.task_progress import TaskProgress
 
 

@@ -18,9 +18,9 @@ from multiprocessing.connection import Connection
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from bftrain_elastic.agent.process_tree import die_with
-from bftrain_replay.accounting.column_file import ColumnFile
 from bftrain_replay.run.result import ReplayResult
 from bftrain_replay.simulation.engine import KeepGoing
+from bftrain_replay.simulation.run_records import ColumnFile
 
 T = TypeVar("T")
 

@@ -28,7 +28,6 @@ from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import IdleDoubts, doubts_of
 from bftrain_datasets.log.measures import idle_node_s_by_kind
 from bftrain_datasets.log.provenance import LogProvenance
-from bftrain_replay.accounting.allocations import AllocationRecorder
 from bftrain_replay.run import headline
 from bftrain_replay.run.decider_counts import CEILING
 from bftrain_replay.run.headline import HarvestHeadline, headline_of
@@ -41,6 +40,7 @@ from bftrain_replay.simulation.fixed_cluster import EndReason, FixedCluster, idl
 from bftrain_replay.simulation.progress_kept import TASK
 from bftrain_replay.simulation.replay_settings import NO, PUBLISHED, ReplaySettings
 from bftrain_replay.simulation.rules import DecisionDelay, as_replayed, placed_in, semantics_of
+from bftrain_replay.simulation.run_records import AllocationRecorder
 from bftrain_replay.simulation.timeline import LogSelection, saturating_workload, select
 from bftrain_replay.study.forked_pass import PassesBeside, RunPass, may_fork, usable_cpus
 from bftrain_replay.study.harvest_bound import enough_tasks, harvest_bound

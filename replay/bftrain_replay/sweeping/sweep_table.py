@@ -27,8 +27,6 @@ from bftrain.node_units import NODE, in_words_of
 from bftrain.values import wire
 from bftrain_datasets import result_tables
 from bftrain_datasets.result_tables import ColumnType, TableColumn
-from bftrain_replay.accounting.decision_log import TimeSpread
-from bftrain_replay.accounting.node_time_ledger import UnusedReason
 from bftrain_replay.rounds.round_result import RoundSummary
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.run.harvest_by_block import PERCENTILES, RESAMPLES, too_narrow
@@ -37,7 +35,9 @@ from bftrain_replay.run.headline import ABOVE, NO_BOUND, NOT_RANKED, harvest_nod
 from bftrain_replay.run.result import LostWork, MeasuredTimings, ReferenceFigures, ReplaySummary, with_references
 from bftrain_replay.run.summary_figures import FIGURES, FigureUnit, SummaryFigure
 from bftrain_replay.run.task_figures import TaskFigures, TaskPercentiles
+from bftrain_replay.simulation.node_time_ledger import UnusedReason
 from bftrain_replay.simulation.replay_settings import ReplaySettings
+from bftrain_replay.simulation.run_records import TimeSpread
 from bftrain_replay.simulation.task_progress import USUAL_LOSSES
 from bftrain_replay.sweeping.sweep_passes import FORMAT, PassOutcome, PassStatus, PointNeeds
 from bftrain_replay.sweeping.sweep_spec import SEED, SweepPoint, SweepSpec, Value, is_whole

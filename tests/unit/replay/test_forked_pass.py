@@ -20,7 +20,7 @@ from tests.unit.replay.cases import log_of, replay_files, task
 
 KeepGoing = Callable[[float, int], bool]
 PASSES = "bftrain_replay.study.study"
-COLUMNS = "bftrain_replay.accounting.column_file"
+COLUMNS = "bftrain_replay.simulation.run_records"
 
 LOG = log_of(
     (0.0, "abcde", ""), (70.0, "fg", "ab"), (140.0, "hi", "c"), (150.0, "", "hf"), (500.0, "ab", "de"), end_s=900.0

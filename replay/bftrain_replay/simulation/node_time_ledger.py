@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bftrain.errors import Fault
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
-from bftrain_replay.accounting.column_file import ColumnFile
+from bftrain_replay.simulation.run_records import ColumnFile
 
 _TOLERANCE: Final = 1e-9  # relative; sums of a million stretches stay far below it
 

@@ -1,1 +1,0 @@
-"""Accounting of a simulation while it runs, to the node-second."""

@@ -1,0 +1,488 @@
+"""Records of a run while it runs: decisions and allocations, as append-only columns in bounded memory.
+
+A run may have millions of rows; full blocks go to a temporary file.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import weakref
+from array import array
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any, ClassVar, Final, TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrain.values.actions import Grow, Shrink, Start, Stop
+from bftrain.values.decision import Decision
+from bftrain.values.solution import Quality, Termination
+
+BLOCK_ROWS: Final = 1 << 16
+_MEMORY_BYTES: Final = 1 << 22  # bytes in memory before blocks go to a file
+TURNED_AT_ONCE: Final = 256  # rows; batching halves the time to convert rows to columns
+_DTYPES: Final[Mapping[str, np.dtype[Any]]] = {"d": np.dtype(np.float64), "i": np.dtype(np.int32)}
+# The columns with the block in hand, rows of the blocks in the file, and its content or name
+_State: TypeAlias = "tuple[dict[str, array[Any]], list[int], bytes | str]"
+
+
+class ColumnFile:
+    """Columns by name, each of floats (``d``) or of whole numbers (``i``).
+
+    Add single rows with :meth:`add`. To add many, append to every column in ``last``, the current block, then call
+    :meth:`add_block_if_full`.
+    """
+
+    __slots__ = ("__weakref__", "_file", "_lengths", "_new", "last")
+
+    # Whether a pickle refers to the file instead of its content, for a forked child that lives until its parent has
+    # read it. The file is unlinked, so it vanishes when both processes exit
+    names_its_file: ClassVar[bool] = False
+
+    def __init__(self, columns: Mapping[str, str]) -> None:
+        self.last: dict[str, array[Any]] = {name: array(kind) for name, kind in columns.items()}
+        self._new: list[tuple[float, ...]] = []  # rows that are still to be turned into columns
+        self._lengths: list[int] = []  # rows of the blocks in the file
+        self._file: IO[bytes] = SpooledTemporaryFile(max_size=_MEMORY_BYTES)  # noqa: SIM115 - open as long as this lives
+        weakref.finalize(self, self._file.close)
+
+    def __len__(self) -> int:
+        return sum(self._lengths) + self._waiting + len(self._new)
+
+    def __getstate__(self) -> _State:
+        """Return the pickled state: the columns with the current block, and the file, by name or as its content."""
+        self._turn()
+        if not self._lengths or not self.names_its_file:
+            self._file.seek(0)
+            return self.last, self._lengths, self._file.read()
+        self._file.flush()
+        return self.last, self._lengths, f"/proc/{os.getpid()}/fd/{self._file.fileno()}"
+
+    def __setstate__(self, state: _State) -> None:
+        """Continue with the other process's file, or with a new file of the same content."""
+        self.last, self._lengths, file = state
+        self._new = []
+        if isinstance(file, str):
+            self._file = open(file, "r+b")  # noqa: SIM115, PTH123 - open as long as this lives; a path would be resolved
+        else:
+            self._file = SpooledTemporaryFile(max_size=_MEMORY_BYTES)  # noqa: SIM115 - open as long as this lives
+            self._file.write(file)
+        weakref.finalize(self, self._file.close)
+
+    @property
+    def _waiting(self) -> int:
+        return len(next(iter(self.last.values())))
+
+    def add(self, *row: float) -> None:
+        """Add a row: a value for each column, in their order."""
+        self._new.append(row)
+        if len(self._new) >= TURNED_AT_ONCE:
+            self._turn()
+
+    def add_all(self, rows: Sequence[tuple[float, ...]]) -> None:
+        """Add rows."""
+        self._new.extend(rows)
+        if len(self._new) >= TURNED_AT_ONCE:
+            self._turn()
+
+    def _turn(self) -> None:
+        """Turn new rows into columns."""
+        for column, values in zip(self.last.values(), zip(*self._new, strict=True), strict=False):
+            column.fromlist(list(values))
+        self._new.clear()
+        self.add_block_if_full()
+
+    def add_block_if_full(self) -> None:
+        """Move the rows in hand to the file if they fill a block."""
+        if self._waiting < BLOCK_ROWS:
+            return
+        self._lengths.append(self._waiting)
+        self._file.seek(0, 2)
+        for column in self.last.values():
+            self._file.write(column.tobytes())
+            del column[:]
+
+    def blocks(self) -> Iterator[dict[str, NDArray[Any]]]:
+        """Yield all rows, block by block, each column by its name."""
+        self._turn()
+        begin = 0
+        for rows in self._lengths:
+            block = {}
+            for name, column in self.last.items():
+                self._file.seek(begin)
+                content = self._file.read(rows * column.itemsize)
+                block[name] = np.frombuffer(content, dtype=_DTYPES[column.typecode])
+                begin += len(content)
+            yield block
+        if self._waiting:
+            yield {
+                name: np.frombuffer(column.tobytes(), dtype=_DTYPES[column.typecode])
+                for name, column in self.last.items()
+            }
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return a whole column."""
+        self._turn()
+        found = np.empty(len(self), dtype=_DTYPES[self.last[name].typecode])
+        begin = end = 0
+        for rows in self._lengths:
+            for other, column in self.last.items():
+                if other == name:
+                    self._file.seek(begin)
+                    found[end : end + rows] = np.frombuffer(self._file.read(rows * column.itemsize), dtype=found.dtype)
+                begin += rows * column.itemsize
+            end += rows
+        found[end:] = self.last[name]
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationBlock:
+    """Some rows: indices into the recorder's ``tasks`` and ``nodes``, and seconds since the log's start."""
+
+    task: NDArray[np.int32]
+    node: NDArray[np.int32]
+    from_s: NDArray[np.float64]
+    to_s: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+
+_TYPES: Final = {"task": "i", "node": "i", "from_s": "d", "to_s": "d"}
+_STORED_AT_ONCE: Final = 4096  # finished allocations per stored batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationTable(AllocationBlock):
+    """All rows, with task and node names."""
+
+    tasks: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+    def rows_by_task(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
+        """Yield each task with allocations, and the indices of its rows."""
+        if not self.tasks:
+            return
+        order = np.argsort(self.task, kind="stable")
+        ends = np.cumsum(np.bincount(self.task, minlength=len(self.tasks)))
+        yield from zip(self.tasks, np.split(order, ends[:-1]), strict=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationRows:
+    """Rows to read block by block: the names of tasks that ever got a node, and of all nodes."""
+
+    tasks: tuple[str, ...]
+    nodes: tuple[str, ...]
+    count: int
+    blocks: Callable[[], Iterator[AllocationBlock]]
+
+    def __len__(self) -> int:
+        return self.count
+
+    @staticmethod
+    def new_columns() -> ColumnFile:
+        """Return the columns of :meth:`stored` without any row."""
+        return ColumnFile(_TYPES)
+
+    @classmethod
+    def stored(cls, tasks: Iterable[str], nodes: Iterable[str], columns: ColumnFile) -> AllocationRows:
+        """Return rows that are stored in a temporary file."""
+
+        def blocks() -> Iterator[AllocationBlock]:
+            return (AllocationBlock(**block) for block in columns.blocks())
+
+        return cls(tasks=tuple(tasks), nodes=tuple(nodes), count=len(columns), blocks=blocks)
+
+    def renumbered(self, tasks: Sequence[str], nodes: Sequence[str]) -> AllocationRows:
+        """Return the rows with the numbers of these names, which include all of their own."""
+        task_place, node_place = _places(self.tasks, tasks), _places(self.nodes, nodes)
+
+        def blocks() -> Iterator[AllocationBlock]:
+            for block in self.blocks():
+                yield replace(block, task=task_place[block.task], node=node_place[block.node])
+
+        return replace(self, tasks=tuple(tasks), nodes=tuple(nodes), blocks=blocks)
+
+    def table(self) -> AllocationTable:
+        """Return all rows in memory."""
+        columns = {name: np.empty(self.count, dtype=kind) for name, kind in _TYPES.items()}
+        begin = 0
+        for block in self.blocks():
+            for name, column in columns.items():
+                column[begin : begin + len(block)] = getattr(block, name)
+            begin += len(block)
+        return AllocationTable(tasks=self.tasks, nodes=self.nodes, **columns)
+
+
+def _places(names: Sequence[str], among: Sequence[str]) -> NDArray[np.int32]:
+    """Return the index of each name in ``among``."""
+    places = {name: place for place, name in enumerate(among)}
+    return np.array([places[name] for name in names], dtype=np.int32)
+
+
+class AllocationRecorder:
+    """Records the node allocations of a run from its actions. Rows are ordered by stop time.
+
+    Finished allocations are buffered in lists and stored in batches.
+    """
+
+    __slots__ = ("_ended", "_ended_nodes", "_held", "_places", "_rows", "_since_s", "_tasks")
+
+    def __init__(self, nodes: Sequence[str]) -> None:
+        self._places = {name: place for place, name in enumerate(nodes)}
+        self._tasks: dict[str, int] = {}
+        self._held: dict[str, dict[str, float]] = {}  # task -> node -> since when
+        self._ended: list[tuple[int, float, int]] = []  # the task, when it lost nodes, and how many
+        self._ended_nodes: list[str] = []  # these nodes
+        self._since_s: list[float] = []  # start time of each current allocation
+        self._rows = AllocationRows.new_columns()
+
+    def __len__(self) -> int:
+        return len(self._rows) + len(self._ended_nodes)
+
+    def act(self, action: Start | Grow | Shrink | Stop, now_s: float) -> None:
+        """Record an action at ``now_s``."""
+        task, nodes = action.task, action.nodes
+        if type(action) is Shrink or type(action) is Stop:
+            self._add(task, nodes, map(self._held[task].pop, nodes), now_s)
+        elif held := self._held.get(task):
+            held.update(dict.fromkeys(nodes, now_s))
+        else:
+            self.number(task)
+            self._held[task] = dict.fromkeys(nodes, now_s)
+
+    def number(self, task: str) -> int:
+        """Return the number of a task that starts."""
+        return self._tasks.setdefault(task, len(self._tasks))
+
+    def add_finished(
+        self, task: NDArray[np.int32], node: NDArray[np.int32], from_s: NDArray[np.float64], to_s: NDArray[np.float64]
+    ) -> None:
+        """Add finished allocations by numbers of tasks and nodes."""
+        for name, column in (("task", task), ("node", node), ("from_s", from_s), ("to_s", to_s)):
+            self._rows.last[name].frombytes(column.tobytes())
+        self._rows.add_block_if_full()
+
+    def end(self, task: str, now_s: float) -> None:
+        """Record that a task is over and releases all its nodes."""
+        held = self._held.pop(task, None)
+        if held:
+            self._add(task, held, held.values(), now_s)
+
+    def close(self, now_s: float) -> None:
+        """Close all allocations at the time the run stopped."""
+        for task in list(self._held):
+            self.end(task, now_s)
+
+    def rows(self) -> AllocationRows:
+        """Return the rows so far."""
+        self._store()
+        return AllocationRows.stored(self._tasks, self._places, self._rows)
+
+    def _add(self, task: str, nodes: Collection[str], since_s: Iterable[float], now_s: float) -> None:
+        self._ended.append((self._tasks[task], now_s, len(nodes)))
+        self._ended_nodes.extend(nodes)
+        self._since_s.extend(since_s)
+        if len(self._ended_nodes) >= _STORED_AT_ONCE:
+            self._store()
+
+    def _store(self) -> None:
+        """Make rows of the allocations in hand."""
+        task, to_s, count = np.array(self._ended, dtype=np.float64).reshape(-1, 3).T
+        rows, counts = self._rows.last, count.astype(np.intp)
+        rows["node"].fromlist(list(map(self._places.__getitem__, self._ended_nodes)))
+        rows["from_s"].fromlist(self._since_s)
+        rows["task"].frombytes(np.repeat(task.astype(np.int32), counts).tobytes())
+        rows["to_s"].frombytes(np.repeat(to_s, counts).tobytes())
+        self._rows.add_block_if_full()
+        for kept in (self._ended, self._ended_nodes, self._since_s):
+            kept.clear()
+
+
+NOTES_KEPT: Final = 100  # notes on decisions kept as text; all are counted
+_EXACT: Final = "exact"
+_PROVEN: Final = _EXACT, Termination.OPTIMAL, Quality.PROVEN
+_SHORTEST_MS: Final = 1e-4  # the finest bin
+
+
+class TimeSpread(msgspec.Struct, frozen=True, kw_only=True):
+    """Median, 99th percentile and maximum of measured times, milliseconds."""
+
+    p50: float
+    p99: float
+    max: float
+
+
+class HistogramBin(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of measured times from ``from_ms`` on and below ``to_ms``."""
+
+    from_ms: float
+    to_ms: float
+    count: int
+
+
+class DecisionColumns:
+    """The decisions of a run: time, reason, quality and duration."""
+
+    def __init__(self) -> None:
+        self._rows = ColumnFile(
+            dict.fromkeys(("time_s", "value", "bound", "solve_s", "decide_s"), "d")
+            | dict.fromkeys(("pool", "used", "competing", "kind", "changes"), "i")
+        )
+        self._kinds: dict[tuple[str, Termination, Quality], int] = {}
+        # Sizes are kept as changes, since most tasks keep theirs; a decision stores its number of changes
+        self._changes = ColumnFile({"task": "i", "size": "i"})
+        self._tasks: dict[str, int] = {}
+        self._sizes: tuple[list[str], list[int]] = [], []  # names and sizes of the last decision
+        self.fallbacks: dict[int, str] = {}
+        self.fallback_causes: Counter[str] = Counter()  # decisions that are not the solver's, by why it stopped
+        self.decided_by: Counter[str] = Counter()
+        self.infeasible = 0  # decisions that the solver proved infeasible
+        self.notes: list[tuple[float, str]] = []
+        self.notes_counted = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def solve_s(self) -> NDArray[np.float64]:
+        """The seconds that the solver took for each decision."""
+        return self._rows.column("solve_s")
+
+    @property
+    def decide_s(self) -> NDArray[np.float64]:
+        """The seconds that each decision took."""
+        return self._rows.column("decide_s")
+
+    def add(self, decision: Decision, decide_s: float, changes: Collection[tuple[str, int]] | None = None) -> None:
+        """Add a decision that took ``decide_s`` seconds; ``changes`` are the sizes that changed, if known."""
+        if decision.fallback:
+            self.fallbacks[len(self)] = decision.fallback
+            self.fallback_causes[str(decision.termination)] += 1
+        self.decided_by[decision.decided_by] += 1
+        self.infeasible += decision.termination is Termination.INFEASIBLE
+        # An answer replayed from an interrupted run counts its original time
+        times_s = decision.solve_s, max(decide_s, decision.solve_s)
+        nodes = decision.pool, decision.used
+        kind = decision.solver, decision.termination, decision.quality
+        changes = self._changes_to(decision.sizes) if changes is None else changes
+        self.add_row(
+            decision.time_s, decision.value, decision.bound, times_s, nodes, len(decision.sizes), kind, changes
+        )
+        self.add_notes(decision.time_s, decision.notes)
+
+    def add_proven(
+        self,
+        time_s: float,
+        value: float,
+        times_s: tuple[float, float],
+        nodes: tuple[int, int],
+        competing: int,
+        changes: Collection[tuple[str, int]],
+    ) -> None:
+        """Add a decision of ``exact`` that is proven to be the best; see :meth:`add_row`."""
+        self.decided_by[_EXACT] += 1
+        self.add_row(time_s, value, value, times_s, nodes, competing, _PROVEN, changes)
+
+    def add_row(
+        self,
+        time_s: float,
+        value: float,
+        bound: float | None,
+        times_s: tuple[float, float],
+        nodes: tuple[int, int],
+        competing: int,
+        kind: tuple[str, Termination, Quality],
+        changes: Collection[tuple[str, int]],
+    ) -> None:
+        """Add a row: the seconds of solver and decision, nodes idle and used, and the sizes that changed."""
+        tasks = self._tasks
+        if changes:
+            self._changes.add_all([(tasks.setdefault(name, len(tasks)), size) for name, size in changes])
+        bound = math.nan if bound is None else bound
+        kind_number = self._kinds.setdefault(kind, len(self._kinds))
+        self._rows.add(time_s, value, bound, *times_s, *nodes, competing, kind_number, len(changes))
+
+    def add_notes(self, time_s: float, notes: Sequence[str]) -> None:
+        """Add the notes of a decision."""
+        if notes:
+            self.notes_counted += len(notes)
+            room = NOTES_KEPT - len(self.notes)
+            self.notes.extend((time_s, note) for note in notes[:room])
+
+    def _changes_to(self, sizes: Mapping[str, int]) -> list[tuple[str, int]]:
+        """Return the size changes since the last decision."""
+        names, numbers = list(sizes), list(sizes.values())
+        names_before, numbers_before = self._sizes
+        if names == names_before:
+            if numbers == numbers_before:
+                return []
+            triples = zip(names, numbers, numbers_before, strict=True)
+            changed = [(name, size) for name, size, was in triples if size != was]
+        else:
+            before = dict(zip(names_before, numbers_before, strict=True))
+            changed = [(name, 0) for name, size in before.items() if size and name not in sizes]
+            changed += [(name, size) for name, size in sizes.items() if before.get(name, 0) != size]
+        self._sizes = names, numbers
+        return changed
+
+    def sizes(self) -> Iterator[Mapping[str, int]]:
+        """Yield the sizes after each decision, without tasks of size 0."""
+        names, sizes = list(self._tasks), dict[str, int]()
+        changes = (
+            change
+            for block in self._changes.blocks()
+            for change in zip(block["task"].tolist(), block["size"].tolist(), strict=True)
+        )
+        for block in self._rows.blocks():
+            for count in block["changes"].tolist():
+                if count:
+                    sizes = dict(sizes)
+                for task, size in islice(changes, count):
+                    if size:
+                        sizes[names[task]] = size
+                    else:
+                        sizes.pop(names[task], None)
+                yield sizes
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        """Yield the table's rows; all are independent of machine speed."""
+        kinds = [tuple(map(str, kind)) for kind in self._kinds]
+        sizes, place = self.sizes(), 0
+        for block in self._rows.blocks():
+            columns = (block[name].tolist() for name in ("time_s", "pool", "used", "competing", "value"))
+            for row, bound, kind in zip(
+                zip(*columns, strict=True), block["bound"].tolist(), block["kind"].tolist(), strict=True
+            ):
+                reason = self.fallbacks.get(place, "")
+                place += 1
+                yield (place, *row, None if math.isnan(bound) else bound, *kinds[kind], reason, next(sizes))
+
+
+def spread_ms(seconds: NDArray[np.float64]) -> TimeSpread:
+    """Summarise measured seconds."""
+    if not seconds.size:
+        return TimeSpread(p50=0.0, p99=0.0, max=0.0)
+    p50, p99, top = (np.percentile(seconds, (50, 99, 100)) * 1000.0).tolist()
+    return TimeSpread(p50=p50, p99=p99, max=top)
+
+
+def bins_ms(seconds: NDArray[np.float64]) -> tuple[HistogramBin, ...]:
+    """Count measured seconds in logarithmic bins, ten for a factor of ten, from the first to the last occupied one."""
+    if not seconds.size:
+        return ()
+    tenths = np.floor(10.0 * np.log10(np.maximum(seconds * 1000.0, _SHORTEST_MS)) + 1e-9).astype(int)
+    counts = np.bincount(tenths - tenths.min())
+    edges = [round(10.0 ** (tenth / 10), 9) for tenth in range(tenths.min(), tenths.max() + 2)]
+    return tuple(
+        HistogramBin(from_ms=low, to_ms=high, count=count)
+        for low, high, count in zip(edges[:-1], edges[1:], counts.tolist(), strict=True)
+    )
