@@ -10,17 +10,18 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.deciding.goodput import batches_by_size, by_progress
+from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadInput, Fault
 from bftrain.values import checks
 from bftrain.values.actions import Action, Release, Start
 from bftrain.values.curve import SpeedCurve
-from bftrain.values.decision import Decision, decision_of
+from bftrain.values.decision import decision_of
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, TaskMeasured, TaskSubmitted
 from bftrain.values.task import TaskSpec
 from bftrain.values.wire import unchecked
@@ -51,21 +52,6 @@ _JOINED: Final = NodesJoined(time_s=0.0, nodes=("node",))
 _FINISHED: Final = TaskFinished(time_s=0.0, task="task")
 
 
-class DecisionMaker(Protocol):
-    """The decision core's interface to the engine; implemented by Harvester.
-
-    With ``uses_work_left = True`` it receives each task's remaining work before every decision. With ``chooses_batches
-    = True``, tasks that set batches train with the best batch of their size; otherwise with the batch of their curve.
-    Either way they advance by their progress.
-    """
-
-    def absorb(self, *events: Event) -> Sequence[Action]:
-        """Apply the events of one moment; return the actions that must happen immediately."""
-
-    def decide(self, time_s: float) -> Decision:
-        """Divide the pool again."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRun:
     """Raw results of one pass through a log."""
@@ -85,7 +71,7 @@ class EngineRun:
 def run(
     log: EventLog,
     tasks: Sequence[TaskSpec],
-    decider: DecisionMaker,
+    decider: Harvester,
     *,
     semantics: ReplayRules | None = None,
     pace: DecisionDelay | None = None,
@@ -117,7 +103,7 @@ class _Engine:
         self,
         log: EventLog,
         tasks: Sequence[TaskSpec],
-        decider: DecisionMaker,
+        decider: Harvester,
         semantics: ReplayRules,
         pace: DecisionDelay,
         keep_going: KeepGoing | None,

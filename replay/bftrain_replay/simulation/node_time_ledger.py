@@ -13,15 +13,15 @@ import math
 from array import array
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.errors import Fault
-from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay.simulation.run_records import ColumnFile
+from bftrain_replay.simulation.task_progress import TaskProgress
 
 _TOLERANCE: Final = 1e-9  # relative; sums of a million stretches stay far below it
 
@@ -134,21 +134,6 @@ STRETCHES: Final = 1000  # more than a chart has room for
 _SHORTEST_S: Final = 1.0  # minimum interval while the run length is unknown
 
 
-class AdvancingTask(Protocol):
-    """A task with progress over time."""
-
-    @property
-    def spec(self) -> TaskSpec:
-        """Return the task."""
-
-    @property
-    def size(self) -> int:
-        """Return the number of allocated nodes."""
-
-    def done_by(self, now_s: float, /) -> float:
-        """Return the samples done by ``now_s``."""
-
-
 class HarvestOverTime:
     """Records the growth of the harvest in a run of ``span_s`` seconds. Times are seconds since the log's start.
 
@@ -166,10 +151,10 @@ class HarvestOverTime:
             self._ends = np.linspace(0.0, span_s, STRETCHES + 1)[1:].tolist()
         self._samples = array("d")
         self._done: dict[str, float] = {}  # progress of each task at its last check
-        self._advancing: dict[str, AdvancingTask] = {}  # tasks that may have advanced since then
+        self._advancing: dict[str, TaskProgress] = {}  # tasks that may have advanced since then
         self.next_s: float = self._ends[0]  # time of the next check
 
-    def note(self, task: AdvancingTask) -> None:
+    def note(self, task: TaskProgress) -> None:
         """Record that a task's size has changed, or that it has finished."""
         self._advancing[task.spec.name] = task
 
