@@ -28,7 +28,7 @@ from bftrain_replay.run.variations import check_rules
 from bftrain_replay.schedule_run import run_of_schedule
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.timeline import saturating_workload
-from bftrain_replay.study.study import ReplayStudy, Watch, study, with_auto_cap
+from bftrain_replay.study.study import ReplayStudy, Watch, check_parts, study, with_auto_cap
 from bftrain_replay.study_run import run_of
 from bftrain_replay.sweeping.alternatives import ReplayFiles, runner, with_table
 
@@ -86,7 +86,7 @@ def replay(
     workload = saturating_workload(events, how) if given is None else None
     specs = workload.tasks if workload is not None else given or ()
     source = InputSource(log=file_name(log), tasks=file_name(tasks), baseline=baseline, workload=workload)
-    done = study(events, specs, how, baseline=baseline, objective=metric, watch=watch)
+    done = study(events, specs, check_parts(how, baseline, metric), watch=watch)
     if sensitivity and done.complete:
         done = _with_table(done, how, source, watch)
     return run_of(done, source)

@@ -29,7 +29,6 @@ from bftrain_replay.simulation.timeline import saturating_workload
 from bftrain_replay.study.study import (
     ReplayParts,
     ReplayStudy,
-    StudyCalls,
     check_cluster,
     check_kinds,
     check_parts,
@@ -84,7 +83,7 @@ def replay(
         out.warn(text)
 
     with watched(out, log.span_s) as watch:
-        done = study(log, tasks, parts, watch=watch, calls=StudyCalls(warn=warn, main_done=main_done), quick=quick)
+        done = study(log, tasks, parts, watch=watch, warn=warn, main_done=main_done, quick=quick)
     _print_warnings(done.result, out, shown)
     return done
 

@@ -84,10 +84,10 @@ def headline_of(
     ``capped``: there were more tasks than may compete.
 
     >>> from bftrain_replay.simulation.replay_settings import ReplaySettings
-    >>> from bftrain_replay.study.study import study
+    >>> from bftrain_replay.study.study import check_parts, study
     >>> from bftrain_datasets.log.log_generator import sample_log
     >>> from bftrain_datasets.workloads.task_generators import sample_tasks
-    >>> found = study(sample_log(), sample_tasks()[:2], ReplaySettings(solver="equal-share"))
+    >>> found = study(sample_log(), sample_tasks()[:2], check_parts(ReplaySettings(solver="equal-share")))
     >>> headline_of(found.result.summary()).tasks_ran_out
     True
     """

@@ -27,7 +27,6 @@ from bftrain_replay.simulation.fixed_cluster import EndReason
 from bftrain_replay.simulation.node_time_ledger import HarvestOverTime, Ledger, UnusedReason
 from bftrain_replay.simulation.run_records import (
     AllocationRecorder,
-    AllocationTable,
     DecisionColumns,
     HistogramBin,
     TimeSpread,
@@ -105,6 +104,10 @@ class MeasuredTimings(msgspec.Struct, frozen=True, kw_only=True):
 
 # Figures that depend on inputs alone: result checksums exclude them
 BOUND_FIGURES: Final = ("bound_samples", "one_each_samples")
+_NO_REFERENCES: Final[dict[str, Any]] = dict.fromkeys(
+    ("efficiency", "ceiling_efficiency", "dedicated_nodes", "dedicated_samples", "ceiling_samples")
+)
+_SUMS: Final = ("starts", "rescales", "preemptions", "wasted_starts")
 
 
 class ReferenceFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,17 +261,10 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
 
     def allocations_frame(self) -> DataFrame:
         """Return one row for each uninterrupted allocation of a node; names are categories to save memory."""
-        return tables.allocations_frame(self._held())
-
-    def allocations_arrow(self) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """Return the same rows as a ``pyarrow.Table``, for zero-copy use in DuckDB and Polars."""
-        return tables.allocations_arrow(self._held())
-
-    def _held(self) -> AllocationTable:
         if self.allocations is None:
             fix = "ask the replay itself, not its reference runs"
             raise BadInput("allocations were not recorded", where="replay", fix=fix)
-        return self.allocations.rows().table()
+        return tables.allocations_frame(self.allocations.rows().table())
 
     def _frame(self, name: str) -> DataFrame:
         return tables.frame(tables.TABLES[name], self.table_rows(name))
@@ -287,18 +283,12 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
             coverage=self.coverage,
             harvested=self.harvested_samples,
             owed_samples=math.fsum(task.owed_samples for task in self.tasks),
-            efficiency=None,
-            ceiling_efficiency=None,
-            dedicated_nodes=None,
-            dedicated_samples=None,
-            ceiling_samples=None,
+            **_NO_REFERENCES,
             lost={
                 str(loss): LostWork(samples=samples, node_h=self.lost_node_s[loss] / SECONDS_AN_HOUR)
                 for loss, samples in self.lost_samples.items()
             },
-            starts=sum(task.starts for task in self.tasks),
-            rescales=sum(task.rescales for task in self.tasks),
-            preemptions=sum(task.preemptions for task in self.tasks),
+            **{name: sum(getattr(task, name) for task in self.tasks) for name in _SUMS},
             tasks=len(self.tasks),
             tasks_finished=self.tasks_finished,
             makespan_s=self.makespan_s,
@@ -306,7 +296,6 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
             infeasible_decisions=self.decisions.infeasible,
             fallback_causes=dict(sorted(self.decisions.fallback_causes.items())),
             decided_by=dict(sorted(self.decisions.decided_by.items())),
-            wasted_starts=sum(task.wasted_starts for task in self.tasks),
             notes=self.decisions.notes_counted,
             metrics=dict(self.metrics),
             kinds=dict(self.kinds),
@@ -333,11 +322,7 @@ def with_references(figures: ReplaySummary, yardsticks: ReferenceFigures) -> Rep
         figures,
         efficiency=_share(figures.harvested, dedicated),
         ceiling_efficiency=_share(yardsticks.ceiling_samples, dedicated),
-        dedicated_nodes=yardsticks.dedicated_nodes,
-        dedicated_samples=dedicated,
-        ceiling_samples=yardsticks.ceiling_samples,
-        bound_samples=yardsticks.bound_samples,
-        one_each_samples=yardsticks.one_each_samples,
+        **msgspec.structs.asdict(yardsticks),
     )
 
 

@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
@@ -246,13 +245,6 @@ class Run(ShortRepr):
         if name == ALLOCATIONS:
             return tables.allocations_frame(self.holdings.table())
         return tables.frame(*self.content.table(name))
-
-    def arrow(self, name: str) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """Return a table as a ``pyarrow.Table``, for DuckDB and Polars; that of allocations is not copied."""
-        if name == ALLOCATIONS:
-            self._check_table(name)
-            return tables.allocations_arrow(self.holdings.table())
-        return import_module("pyarrow").Table.from_pandas(self.table(name), preserve_index=False)
 
     @property
     def tasks(self) -> DataFrame:

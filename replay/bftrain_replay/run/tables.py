@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -166,16 +165,6 @@ def allocations_frame(held: AllocationTable) -> DataFrame:
     named = {"task": (held.task, held.tasks), "node": (held.node, held.nodes)}
     cells = {name: pd.Categorical.from_codes(codes, pd.Index(names)) for name, (codes, names) in named.items()}
     return pd.DataFrame({**cells, "from_s": held.from_s, "to_s": held.to_s})
-
-
-def allocations_arrow(held: AllocationTable) -> Any:  # noqa: ANN401 - pyarrow has no types
-    """Return an Arrow table that shares our memory, for zero-copy use in Polars and DuckDB."""
-    pa = import_module("pyarrow")
-    named = {
-        name: pa.DictionaryArray.from_arrays(pa.array(places), pa.array(names, pa.string()))
-        for name, places, names in (("task", held.task, held.tasks), ("node", held.node, held.nodes))
-    }
-    return pa.table({**named, "from_s": pa.array(held.from_s), "to_s": pa.array(held.to_s)})
 
 
 NAME = "allocations"

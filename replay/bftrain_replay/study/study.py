@@ -335,10 +335,6 @@ class StudyPasses:
         return result
 
 
-def _ignore(_: object) -> None:
-    pass
-
-
 class ReplayStudy(msgspec.Struct, frozen=True, kw_only=True):
     """The main replay and its comparison runs: ``None`` if not requested or not reached.
 
@@ -393,64 +389,44 @@ class FixedClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
     ended: Mapping[str, EndReason]
 
 
-class StudyCalls(msgspec.Struct, frozen=True, kw_only=True):
-    """Functions to call during a study.
-
-    ``warn`` receives input warnings before the replay; the results also contain them. ``main_done`` receives a study of
-    the main replay alone if it is complete, while the comparison replays may still run.
-    """
-
-    warn: Callable[[str], None]
-    main_done: Callable[[ReplayStudy], None] = _ignore
-
-
 def study(
     log: EventLog,
     tasks: Sequence[TaskSpec],
-    settings: Settings | ReplayParts,
+    parts: ReplayParts,
     *,
-    baseline: str = "",
-    objective: Objective | None = None,
     watch: Watch | None = None,
-    calls: StudyCalls | None = None,
+    warn: Callable[[str], None] = lambda _text: None,
+    main_done: Callable[[ReplayStudy], None] = lambda _study: None,
     quick: bool = False,
 ) -> ReplayStudy:
-    """Replay ``log`` against ``tasks`` with ``settings``, with the ceiling and the dedicated pool as references.
+    """Replay ``log`` against ``tasks`` with these parts, with the ceiling and the dedicated pool as references.
 
-    ``baseline`` names a second solver to replay with; ``objective`` replaces the settings' objective. Prechecked parts
-    replace all three. Once ``watch`` returns false, the current replay stops and the remaining ones are skipped.
-    ``quick`` skips the proven bound of heterogeneous tasks. Passes on a long log run in parallel processes on a
-    multi-core machine, so ``watch`` is called for each in turn.
+    Once ``watch`` returns false, the current replay stops and the remaining ones are skipped. ``warn`` receives input
+    warnings before the replay; the results also contain them. ``main_done`` receives a study of the main replay alone
+    if it is complete, while the comparison replays may still run. ``quick`` skips the proven bound of heterogeneous
+    tasks. Passes on a long log run in parallel processes on a multi-core machine, so ``watch`` is called for each in
+    turn.
     """
-    parts = settings if isinstance(settings, ReplayParts) else check_parts(settings, baseline, objective)
     passes = StudyPasses(log, tasks, parts, watch, quick=quick)
     check_kinds(log, tasks)
-    if calls is not None:
-        for text in odd_inputs(passes.part, passes.tasks, parts.settings.racks):
-            calls.warn(text)
+    for text in odd_inputs(passes.part, passes.tasks, parts.settings.racks):
+        warn(text)
     with passes.side_by_side():
         main = passes.main()
-        if calls is not None and main.complete:
-            calls.main_done(ReplayStudy(log=log, part=passes.part, tasks=passes.tasks, result=main))
+        if main.complete:
+            main_done(ReplayStudy(log=log, part=passes.part, tasks=passes.tasks, result=main))
         return _with_references(passes, main)
 
 
 def cluster_study(
-    cluster: FixedCluster,
-    tasks: Sequence[TaskSpec],
-    settings: Settings | ReplayParts,
-    *,
-    baseline: str = "",
-    watch: Watch | None = None,
+    cluster: FixedCluster, tasks: Sequence[TaskSpec], parts: ReplayParts, watch: Watch | None = None
 ) -> ReplayStudy:
     """Replay ``tasks`` on nodes that never leave, until all are done.
 
     A cluster harvest has no references. The study's log stops with the main replay.
     """
-    known = settings.settings if isinstance(settings, ReplayParts) else ReplaySettings.of(settings)
-    check_cluster(known)
+    check_cluster(parts.settings)
     cluster.check(tasks)
-    parts = settings if isinstance(settings, ReplayParts) else check_parts(known, baseline)
     passes = StudyPasses(cluster.log(), tasks, parts, watch, fixed=True)
     main = passes.main()
     simple = passes.baseline()

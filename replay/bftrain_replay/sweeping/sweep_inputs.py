@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -143,12 +144,7 @@ class GeneratedTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """Generate them."""
         chosen = seed if self.seed is None else self.seed
         arrivals = TaskArrivals(start_s=self.start_s, per_hour=self.arrivals_per_hour)
-        shape = TaskShape(
-            work_samples=self.work_samples,
-            min_nodes=self.min_nodes,
-            max_nodes=self.max_nodes,
-            start_cost_s=self.start_cost_s,
-        )
+        shape = TaskShape(**_shared(self, TaskShape.__struct_fields__))
         if self.kind == MIX:
             return generate_mix(self.count, chosen, arrivals=arrivals, shape=shape)
         model = self.profile or "shufflenet"
@@ -192,18 +188,9 @@ class ClusterTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def load(self, seed: int) -> Tasks:
         """Generate them."""
-        shape = generator.ClusterShape(
-            gangs=_gangs(self.gangs) if self.gangs else generator.GANGS,
-            long_share=self.long_share,
-            high_share=self.high_share,
-            high_weight=self.high_weight,
-            deadlines=_multiples(self.deadlines),
-            burst_share=self.burst_share,
-            burst_size=self.burst_size,
-            users=self.users,
-            elastic=self.elastic,
-            start_cost_s=self.start_cost_s,
-        )
+        given = _shared(self, generator.ClusterShape.__dataclass_fields__)
+        gangs = _gangs(self.gangs) if self.gangs else generator.GANGS
+        shape = generator.ClusterShape(**{**given, "gangs": gangs, "deadlines": _multiples(self.deadlines)})
         arrivals = TaskArrivals(start_s=self.start_s, per_hour=self.arrivals_per_hour)
         chosen = seed if self.seed is None else self.seed
         return generator.generate_cluster(self.count, chosen, models=self._models(), arrivals=arrivals, shape=shape)
@@ -214,6 +201,11 @@ class ClusterTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         table = load_speed_table(Path(self.speeds))
         kinds = table.all_kinds(tuple(kind.strip() for kind in self.kinds.split(",") if kind))
         return generator.models_on(table, kinds) if len(kinds) > 1 else generator.models_of(table, kinds[0])
+
+
+def _shared(source: msgspec.Struct, names: Iterable[str]) -> dict[str, Any]:
+    """Return the fields of these names that a source has."""
+    return {name: getattr(source, name) for name in names if name in source.__struct_fields__}
 
 
 def _gangs(text: str) -> dict[int, float]:

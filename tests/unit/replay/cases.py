@@ -7,7 +7,7 @@ import html
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,7 +16,7 @@ from bftrain import EventLog, ReplaySettings, Settings, SpeedCurve, TaskSpec, ge
 from bftrain_datasets.log.builder import LogBuilder, log_from_pool_changes
 from bftrain_datasets.workloads.task_generators import TaskShape
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
-from bftrain_replay.study.study import cluster_study
+from bftrain_replay.study.study import check_parts, cluster_study
 
 __all__ = ["LogBuilder", "log_from_pool_changes"]
 
@@ -66,10 +66,12 @@ def on_cluster(
     settings: Settings | None = None,
     *,
     until_s: float | None = None,
-    **more: Any,  # noqa: ANN401 - as cluster_study() takes them
+    baseline: str = "",
+    watch: Callable[[str, float, int], bool] | None = None,
 ) -> ReplayStudy:
     """Replay on nodes that never leave."""
-    return cluster_study(FixedCluster(nodes=nodes, until_s=until_s), tasks, settings or ReplaySettings(), **more)
+    parts = check_parts(settings or ReplaySettings(), baseline)
+    return cluster_study(FixedCluster(nodes=nodes, until_s=until_s), tasks, parts, watch)
 
 
 def rows(path: Path) -> list[dict[str, str]]:

@@ -84,12 +84,6 @@ def test_losses_and_useful_work_add_up_to_the_idle_node_time(tmp_path: Path) -> 
     assert whole == pytest.approx(run.metrics["idle_node_h"])
 
 
-def test_arrow_has_the_rows_of_the_frames(tmp_path: Path) -> None:
-    run = replayed(tmp_path)
-    for name in ("tasks", "allocations"):
-        assert run.arrow(name).num_rows == len(run.table(name)) > 0
-
-
 def test_what_a_run_does_not_have_is_named(tmp_path: Path) -> None:
     run = in_rounds(tmp_path)
     with pytest.raises(UsageError, match="a run in rounds has no table 'decisions'"):
