@@ -12,7 +12,7 @@ from bftrain import text_formats
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
 from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
 from bftrain_replay.run.glossary import GLOSSARY_OF
-from bftrain_replay.run.headline import harvest_node_h, summary_ran_out
+from bftrain_replay.run.headline import harvest_node_h, ran_out
 from bftrain_replay.run.run import Run
 from bftrain_replay.run.summary_figures import LOST, UNUSED
 from bftrain_replay.simulation.node_time_ledger import UnusedReason
@@ -207,7 +207,7 @@ def _has_bar(summary: Mapping[str, Any]) -> bool:
 
     In that case it is the tasks' demand, which may be less than their use with costs.
     """
-    return bool(summary["ceiling"]) and not summary_ran_out(summary["ceiling"])
+    return bool(summary["ceiling"]) and not ran_out(summary["ceiling"])
 
 
 def _row(name: str, bar: tuple[float, float], colour: str, *, idle_h: float, node: str) -> dict[str, Any]:

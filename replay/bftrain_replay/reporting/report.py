@@ -23,7 +23,7 @@ from bftrain_replay.reporting.user_shares import campaigns, shares_so_far, stret
 from bftrain_replay.run import decider_counts, headline
 from bftrain_replay.run.glossary import meaning_of
 from bftrain_replay.run.harvest_by_block import WeeklyHarvest, interval, too_narrow
-from bftrain_replay.run.headline import ENOUGH_WORK, RAN_OUT, harvest_node_h, idle_on_average, summary_ran_out
+from bftrain_replay.run.headline import ENOUGH_WORK, RAN_OUT, harvest_node_h, idle_on_average, ran_out
 from bftrain_replay.run.run import Run
 from bftrain_replay.run.summary_figures import FIGURE_OF, FIGURES, FigurePlace
 from bftrain_replay.run.tables import SECONDS_AN_HOUR
@@ -75,7 +75,7 @@ def page(run: Run, title: str = "", own: tuple[ChartFigure, ...] | None = None) 
         "idle_share": idle_h / whole_h if whole_h else None,
         "useful_h": harvest_node_h(summary),
         "lost_h": sum(float(one["node_h"]) for one in summary["lost"].values()),
-        "ran_out": RAN_OUT if summary_ran_out(summary) else "",
+        "ran_out": RAN_OUT if ran_out(summary) else "",
         "enough_work": ENOUGH_WORK,
         **_week(summary),
         "decided": f"{decided[:1].upper()}{decided[1:]}",
@@ -148,7 +148,7 @@ def _efficiency_note(run: Run) -> str:
     summary = run.summary
     if summary["efficiency"] is None:
         return "not known"
-    if summary_ran_out(summary):
+    if ran_out(summary):
         return "U compares nothing where there was too little work"
     pool, mean = int(summary["dedicated_nodes"]), idle_on_average(summary)
     note = f"of what {text_formats.counted(pool, run.node)} of their own would do"

@@ -130,7 +130,7 @@ def competing(tasks: int, admission: str, max_tasks: int) -> int:
 def cap_caveats(summary: object) -> Iterator[str]:
     """Yield a sentence if the cap on competing tasks costs more than all overheads."""
     bound, each, harvested = (field_of(summary, name) for name in ("bound_samples", "one_each_samples", "harvested"))
-    if not bound or not each or summary_ran_out(msgspec.to_builtins(summary)):
+    if not bound or not each or ran_out(summary):
         return
     cap, overheads = 1.0 - bound / each, (bound - harvested) / each
     if cap > max(overheads, _SEEN_CAP):
@@ -168,18 +168,14 @@ def harvest_node_h(summary: object) -> float:
     return used_h - math.fsum(field_of(lost, "node_h") for lost in field_of(summary, "lost").values())
 
 
-def ran_out(figures: ReplaySummary) -> bool:
+def ran_out(summary: object) -> bool:
     """Return whether the tasks limited the harvest: all were finished, or for a while none was left."""
-    return summary_ran_out(msgspec.structs.asdict(figures))
-
-
-def summary_ran_out(summary: Mapping[str, Any]) -> bool:
-    """Return the same for figures in the form of ``summary.json``."""
-    idle_h = float(summary["idle_node_h"])
-    if not idle_h or summary.get("cluster") is not None:
+    idle_h = float(field_of(summary, "idle_node_h"))
+    if not idle_h or field_of(summary, "cluster") is not None:
         return False
-    without = float(summary["unused_node_h"].get(UnusedReason.NO_TASK, 0.0))
-    return bool(summary["tasks_finished"] == summary["tasks"] or without >= _LEAST_NO_TASK * idle_h)
+    without = field_of(summary, f"unused_node_h.{UnusedReason.NO_TASK}") or 0.0
+    all_finished = field_of(summary, "tasks_finished") == field_of(summary, "tasks")
+    return bool(all_finished or without >= _LEAST_NO_TASK * idle_h)
 
 
 def mark_of(efficiency: float | None, *, tasks_ran_out: bool) -> str:
@@ -192,13 +188,12 @@ def mark_of(efficiency: float | None, *, tasks_ran_out: bool) -> str:
 def u_above_100(summary: object) -> bool:
     """Return whether U, or U without costs, exceeds 100 % although the tasks did not run out."""
     known = [field_of(summary, name) for name in ("efficiency", "ceiling_efficiency")]
-    found = msgspec.to_builtins(summary)
-    return not summary_ran_out(found) and any(mark_of(each, tasks_ran_out=False) for each in known)
+    return not ran_out(summary) and any(mark_of(each, tasks_ran_out=False) for each in known)
 
 
 def efficiency_text(summary: Mapping[str, Any]) -> str:
     """Return U as text, with its mark."""
-    mark = mark_of(summary["efficiency"], tasks_ran_out=summary_ran_out(summary))
+    mark = mark_of(summary["efficiency"], tasks_ran_out=ran_out(summary))
     text = text_formats.percent(summary["efficiency"])
     return f"{text} ({mark})" if mark else text
 

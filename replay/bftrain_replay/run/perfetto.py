@@ -46,17 +46,8 @@ def _events(run: Run) -> Iterator[dict[str, Any]]:
     yield _named("process_name", _NODES, 0, "nodes")
     for time_s, pool, used in run.rows("decisions", "time_s", "pool", "used"):
         for name, value in (("idle nodes", pool), ("used nodes", used)):
-            yield {
-                "ph": "C",
-                "name": name,
-                "pid": _NODES,
-                "tid": 0,
-                "ts": _microseconds(time_s),
-                "args": {"nodes": value},
-            }
-    end = _microseconds(run.summary["simulated_s"])
-    for name in ("idle nodes", "used nodes"):
-        yield {"ph": "C", "name": name, "pid": _NODES, "tid": 0, "ts": end, "args": {"nodes": 0}}
+            yield _counter(name, time_s, value)
+    yield from (_counter(name, run.summary["simulated_s"], 0) for name in ("idle nodes", "used nodes"))
     yield _named("process_name", _TASKS, 0, "tasks")
     places = {name: place for place, (name,) in enumerate(run.rows("tasks", "name"), start=1)}
     holdings = run.content.allocations().table()
@@ -73,16 +64,14 @@ def _track(task: str, track: int, intervals: Iterable[tuple[float, float, int]])
     yield {"ph": "M", "name": "thread_sort_index", "pid": _TASKS, "tid": track, "args": {"sort_index": track}}
     for from_s, to_s, size in intervals:
         begin = _microseconds(from_s)
-        yield {
-            "ph": "X",
-            "cat": "task",
-            "name": "1 node" if size == 1 else f"{size} nodes",
-            "pid": _TASKS,
-            "tid": track,
-            "ts": begin,
-            "dur": _microseconds(to_s) - begin,
-            "args": {"nodes": size},
-        }
+        about = {"ph": "X", "cat": "task", "name": "1 node" if size == 1 else f"{size} nodes"}
+        times = {"ts": begin, "dur": _microseconds(to_s) - begin}
+        yield {**about, "pid": _TASKS, "tid": track, **times, "args": {"nodes": size}}
+
+
+def _counter(name: str, time_s: float, value: int) -> dict[str, Any]:
+    at = _microseconds(time_s)
+    return {"ph": "C", "name": name, "pid": _NODES, "tid": 0, "ts": at, "args": {"nodes": value}}
 
 
 def _named(kind: str, process: int, track: int, name: str) -> dict[str, Any]:
