@@ -129,7 +129,7 @@ def test_harvest_equals_a_sum_over_who_held_what(seed: int) -> None:
     tasks = [task(f"t{number}", rate=rate, min_nodes=1 + 3 * number, spread=speeds) for number in range(3)]
     result = replayed(log, *tasks).result
     assert result.allocations is not None
-    table = result.allocations.table()
+    table = result.allocations.rows().table()
     held = defaultdict[str, list[tuple[float, float, str]]](list)
     for of, node, from_s, to_s in zip(table.task, table.node, table.from_s, table.to_s, strict=True):
         held[table.tasks[of]].append((float(from_s), float(to_s), table.nodes[node].partition("/")[0]))

@@ -52,7 +52,7 @@ def test_a_replay_speaks_of_what_is_counted(tmp_path: Path, unit: str, word: str
 def test_tasks_begin_on_the_gpus_of_one_node_each() -> None:
     allocations = replayed().result.allocations
     assert allocations is not None
-    held = allocations.table()
+    held = allocations.rows().table()
     rows = zip(held.from_s.tolist(), held.node.tolist(), held.task.tolist(), strict=True)
     begun = {(held.tasks[of], held.nodes[node].partition("/")[0]) for from_s, node, of in rows if from_s == 0.0}
     assert len(begun) == len({name for name, _ in begun}) == 2
