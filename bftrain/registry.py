@@ -147,7 +147,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
             )
         },
     },
-    "metric": {"campaigns": "bftrain_replay.run.campaign_stretch:metric"},
+    "metric": {},
     # A factory
     "rounds": {
         **{name: f"bftrain_replay.rounds.round_policy:{name}" for name in ("fifo", "las", "srtf")},
@@ -166,7 +166,8 @@ RENAMED: Final[Mapping[Port, Mapping[str, str]]] = {"objective": {"max_min": "ma
 
 # Former parts, and their replacements
 _REMOVED: Final[Mapping[tuple[Port, str], str]] = {
-    ("admission", "campaigns"): "copy examples/admissions/campaigns.py, and name campaigns.py:CampaignAdmission"
+    ("admission", "campaigns"): "copy examples/admissions/campaigns.py, and name campaigns.py:CampaignAdmission",
+    ("metric", "campaigns"): "copy examples/metrics/campaigns.py, and name campaigns.py:metric",
 }
 
 # Protocols of parts used as registered: an admission, a queue policy or a scheduler is created from settings, a reader

@@ -18,7 +18,7 @@ from tests.helpers.local_daemon import LocalDaemon
 from tests.unit.replay.cases import without_times
 
 RELEASE = Path(__file__).parents[1] / "data" / "release-0.1.0"
-TABLES = ("tasks.csv", "decisions.csv", "allocations.csv", "campaigns.csv", "over_time.csv")
+TABLES = ("tasks.csv", "decisions.csv", "allocations.csv", "over_time.csv")
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ FILES = {
     "tasks.csv",
     "allocations.csv",
     "over_time.csv",
-    "campaigns.csv",
     "config.toml",
     "log.npz",
     "report.html",

@@ -11,7 +11,6 @@ from bftrain import text_formats
 from bftrain.node_units import words_of
 from bftrain_replay.commands.sensitivity import sensitivity_table
 from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, RowGroup, SideBySide
-from bftrain_replay.run import campaign_stretch
 from bftrain_replay.run.decider_counts import ceiling_label, sentence
 from bftrain_replay.run.headline import mark_of, ran_out
 from bftrain_replay.run.result import ReplayResult
@@ -94,13 +93,8 @@ def _rows(results: Sequence[ReplayResult]) -> Iterator[FigureRow]:
     if "completion_s.mean" in rows:
         rows["completion_s.mean"] = _joined("completion_s.mean", "rho.mean", map(_times, results))
     rows["decide_ms.p50"] = _joined("decide_ms.p50", "decide_ms.p99", map(_decision_time, results))
-    stretches = [_stretches(each) for each in results]
     room = _REASONS - ("completion_s.mean" in rows) - ("makespan_s" in rows)  # leaves room for the other lines
     for name, row in rows.items():
-        if name == "decide_ms.p50" and any(stretches):
-            yield FigureRow(
-                "campaign stretch, mean/max", [ReplayCell(text or text_formats.UNKNOWN) for text in stretches]
-            )
         yield row
         if name == "coverage":
             yield from _unused(summaries, room)
@@ -128,15 +122,6 @@ def _times(result: ReplayResult) -> str:
     if took is None:
         return text_formats.UNKNOWN
     return f"{text_formats.duration(took.mean)} / {text_formats.ratio(rho.mean if rho else None)}"
-
-
-def _stretches(result: ReplayResult) -> str:
-    """Describe the stretch of campaigns compared with exclusive use of all nodes."""
-    figures = campaign_stretch.metric.measure(result)
-    mean, most = (figures[f"campaign_stretch_{which}"] for which in ("mean", "max"))
-    if not isinstance(mean, float) or not isinstance(most, float):
-        return ""
-    return f"{text_formats.ratio(mean)} / {text_formats.ratio(most)}"
 
 
 def _decision_time(result: ReplayResult) -> str:

@@ -93,7 +93,7 @@ def _rho(tasks: TaskColumns) -> ChartFigure | None:
 
 
 def _slowdown(tasks: TaskColumns) -> ChartFigure | None:
-    """Return a chart with a line per large user; there are too many campaigns for lines."""
+    """Return a chart with a line per large user."""
     if not (~np.isnan(tasks.slowdown)).any():
         return None
     ending = tasks.arrived & tasks.ends

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from bftrain_replay.drawing.figure import category, quantity
 
-_DASHES: Final = [4, 3]
 _POINTS: Final = 500  # maximum points per line
 _UNITS: Final = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 _ROOM: Final = 1.03  # factor beyond the largest value on a logarithmic axis, to show the line's end
@@ -69,10 +68,8 @@ def _shortest_shown(times_s: NDArray[np.float64]) -> float:
     return max(float(np.percentile(positive, _FEW_PERCENT)), float(positive.max()) / _WIDEST)
 
 
-def over_ratios(
-    lines: Sequence[CumulativeLine], title: str, colours: Mapping[str, Any], of: str = "tasks"
-) -> dict[str, Any]:
-    """Return the chart of lines over ratios, on a logarithmic axis with a rule at 1; ``of`` names the whole."""
+def over_ratios(lines: Sequence[CumulativeLine], title: str, colours: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the chart of lines over ratios, on a logarithmic axis with a rule at 1."""
     ends = [float(end) for line in lines if line.known.size for end in (line.known[0], line.known[-1]) if end > 0.0]
     low, high = min(*ends, 1.0 / _NARROWEST), max(*ends, _NARROWEST) * _ROOM
     rows = [row for line in lines for row in line.steps(high, 1.0, low)]
@@ -85,31 +82,25 @@ def over_ratios(
         "mark": {"type": "rule", "strokeDash": [4, 4], "color": "@ink"},
         "encoding": {"x": quantity("at", scale=scale)},
     }
-    return {"layer": [_spec(rows, x, colours, of), rule]}
+    return {"layer": [_spec(rows, x, colours), rule]}
 
 
-def colour_scale(names: Sequence[str], hues: Sequence[str], dashed: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the colours of lines by their names, with a legend if there are several; some may be ``dashed``."""
+def colour_scale(names: Sequence[str], hues: Sequence[str]) -> dict[str, Any]:
+    """Return the colours of lines by their names, with a legend if there are several."""
     legend = {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 3, "labelLimit": 240}
     shown = legend if len(names) > 1 else None
     scale = {"domain": list(names), "range": list(hues[: len(names)])}
-    colours: dict[str, Any] = {"color": category("of", scale=scale, legend=shown)}
-    if dashed:
-        dashes = {"domain": list(names), "range": [_DASHES if name in dashed else [1, 0] for name in names]}
-        colours["strokeDash"] = category("of", scale=dashes, legend=shown)
-    return colours
+    return {"color": category("of", scale=scale, legend=shown)}
 
 
-def _spec(
-    rows: Sequence[Mapping[str, Any]], x: Mapping[str, Any], colours: Mapping[str, Any], of: str = "tasks"
-) -> dict[str, Any]:
+def _spec(rows: Sequence[Mapping[str, Any]], x: Mapping[str, Any], colours: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "data": {"values": rows},
         "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "clip": True},
         "encoding": {
             "x": x,
             "y": quantity(
-                "share", title=f"of all {of}", scale={"domain": [0, 1]}, axis={"format": ".0%", "tickCount": 5}
+                "share", title="of all tasks", scale={"domain": [0, 1]}, axis={"format": ".0%", "tickCount": 5}
             ),
             **colours,
         },

@@ -19,7 +19,7 @@ from bftrain_replay.reporting.configuration import configuration, input_text
 from bftrain_replay.reporting.losses import CAUSES, hints, meanings, waterfall
 from bftrain_replay.reporting.over_time import holders, nodes
 from bftrain_replay.reporting.task_sizes import idle_pieces, model_table, sizes
-from bftrain_replay.reporting.user_shares import campaigns, shares_so_far, stretches, users_over_time
+from bftrain_replay.reporting.user_shares import shares_so_far, users_over_time
 from bftrain_replay.run import decider_counts, headline
 from bftrain_replay.run.glossary import meaning_of
 from bftrain_replay.run.harvest_by_block import WeeklyHarvest, interval, too_narrow
@@ -42,7 +42,7 @@ _LEFT_BY: Final = {
 def own_charts(run: Run) -> tuple[ChartFigure, ...]:
     """Draw the charts of the replay alone, which takes most of the time of a page."""
     over_time = (nodes(run), sizes(run), users_over_time(run), shares_so_far(run), holders(run))
-    found = (*over_time, *completion_charts(run), stretches(run), idle_pieces(run))
+    found = (*over_time, *completion_charts(run), idle_pieces(run))
     return tuple(chart for chart in found if chart is not None)
 
 
@@ -89,7 +89,6 @@ def page(run: Run, title: str = "", own: tuple[ChartFigure, ...] | None = None) 
         "gains": _gains(run),
         "compared": _compared(run),
         **completion_parts(run),
-        "campaigns": campaigns(run),
         "left_out": (left_out if len(shown) < len(run.task_rows) else "")
         + ("First by model, which is a task's name up to its number; then task by task. " if models else ""),
         "models": models,

@@ -188,12 +188,6 @@ GLOSSARY: Final = (
         ("wasted_starts", "starts after which a task lost all its nodes before its start-up was complete"),
         ("rescales", "decided changes of a running task's size, stops included"),
         ("preemptions", "times that the batch scheduler took nodes from a task"),
-        (
-            "stretch",
-            "a campaign's duration relative to having all idle nodes",
-            "(end_s - created_s) / least_s",
-            "campaign stretch",
-        ),
     ),
     *_entries(
         GlossaryTopic.ROUNDS,

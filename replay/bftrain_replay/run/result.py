@@ -18,7 +18,6 @@ from bftrain.short_repr import ShortRepr
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.task import TaskSpec
 from bftrain_replay.run import decider_counts, tables
-from bftrain_replay.run.campaign_stretch import campaigns_of
 from bftrain_replay.run.fair_time import IdlePools, alone_s, shortest_s
 from bftrain_replay.run.tables import SECONDS_AN_HOUR, TaskRecord, TaskState
 from bftrain_replay.run.task_figures import KindFigures, TaskColumns, TaskFigures, cost_of, kind_figures, task_figures
@@ -227,9 +226,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
                 return self.decisions.rows()
             case "tasks":
                 return self.task_rows()
-            case "over_time":
-                return self.over_time_rows()
-        return iter(map(msgspec.structs.astuple, campaigns_of(self)))
+        return self.over_time_rows()
 
     def task_rows(self) -> Iterator[tuple[object, ...]]:
         """Return one row per task, in the columns of ``TASKS``."""
@@ -254,10 +251,6 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
     def over_time_frame(self) -> DataFrame:
         """Return the table of idle and used nodes and samples over time as a DataFrame."""
         return self._frame("over_time")
-
-    def campaigns_frame(self) -> DataFrame:
-        """Return the table of campaigns as a DataFrame; it is empty if no task has a user or a campaign."""
-        return self._frame("campaigns")
 
     def allocations_frame(self) -> DataFrame:
         """Return one row for each uninterrupted allocation of a node; names are categories to save memory."""

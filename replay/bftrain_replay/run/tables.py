@@ -76,35 +76,6 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.node_s / SECONDS_AN_HOUR
 
 
-ROUNDING: Final = 1e-9  # relative; the two sides of a comparison are sums of different numbers
-
-
-class CampaignRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One campaign; times are seconds since the log's start, ``None`` for events that did not happen."""
-
-    number: int
-    user: str
-    campaign: str
-    created_s: float
-    tasks: int
-    tasks_finished: int
-    node_h: float
-    end_s: float | None
-    least_s: float | None = None
-    stretch: float | None = None
-    virtual_end_s: float | None
-    rivals: float | None
-    bound_s: float | None = None
-    stretch_bound: float | None = None
-
-    @property
-    def within(self) -> bool | None:
-        """Whether it met its bound; ``None`` if unfinished."""
-        if self.end_s is None:
-            return None
-        return self.bound_s is None or self.end_s - self.created_s <= self.bound_s * (1 + ROUNDING)
-
-
 LATER: Final = frozenset({"mean_batch", "mean_goodput", "wasted_starts"})  # columns that older results lack
 
 
@@ -133,15 +104,8 @@ ALLOCATIONS: Final = (
 OVER_TIME: Final = tuple(
     TableColumn(name, ColumnType.NUMBER) for name in ("from_s", "to_s", "idle", "used", "harvested")
 )
-CAMPAIGNS: Final = tuple(_columns_of(CampaignRow))
 
-TABLES: Final = {
-    "decisions": DECISIONS,
-    "tasks": TASKS,
-    "allocations": ALLOCATIONS,
-    "over_time": OVER_TIME,
-    "campaigns": CAMPAIGNS,
-}
+TABLES: Final = {"decisions": DECISIONS, "tasks": TASKS, "allocations": ALLOCATIONS, "over_time": OVER_TIME}
 
 
 _DTYPES: Final = {ColumnType.NUMBER: "float64", ColumnType.WHOLE: "int64"}

@@ -130,7 +130,6 @@ def completed(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch, *typed: str
         ("decide --admission quo", "quota"),
         ("solve --solver al", "all"),
         ("import --format sac", "sacct"),
-        ("replay --metrics camp", "campaigns"),
         ("replay --objective mi", ""),
     ],
 )

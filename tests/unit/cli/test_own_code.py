@@ -10,6 +10,7 @@ import pytest
 
 from bftrain import generate_log, generate_mix, registry, save_log, save_tasks
 from tests.helpers import plugins
+from tests.helpers.campaigns import CAMPAIGN_STRETCH
 from tests.helpers.in_process import CommandLine
 
 MODULE = '''
@@ -281,7 +282,7 @@ def test_a_metric_that_raises_costs_its_numbers_and_not_the_result(
     bftrain: CommandLine, place: Path, command: str
 ) -> None:
     (place / "mine.py").write_text(MINE, encoding="utf-8")
-    ended = bftrain(*command.split(), "--metrics", "campaigns,mine.py:fail", "-q")
+    ended = bftrain(*command.split(), "--metrics", f"{CAMPAIGN_STRETCH},mine.py:fail", "-q")
     warning, error = ended.err.splitlines()
     assert (ended.code, "finished" in ended.out, "metric 'fail'" in error) == (3, True, True)
     assert warning.startswith("warning: metric 'fail': raised IndexError: list index out of range, at ")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import runpy
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,23 +13,20 @@ from hypothesis import strategies as st
 
 import bftrain
 from bftrain import Entity, EventLog, TaskSpec
-from tests.helpers.campaigns import CAMPAIGNS
+from tests.helpers.campaigns import CAMPAIGN_STRETCH, CAMPAIGNS
 from tests.unit.replay.cases import ReplayResult, log_of, replayed, task
 
 LINEAR = (1.0, 2.0, 3.0, 4.0)  # samples/s: the work is the node-seconds that it takes
 
 
-def campaigns_of(done: ReplayResult) -> list[Any]:
-    """Return the rows of a replay's table of campaigns, with ``None`` for what is not known."""
-    frame = done.campaigns_frame().astype(object)
-    return list(frame.where(frame.notna(), None).itertuples(index=False))
+campaigns_of: Callable[[ReplayResult], Sequence[Any]] = runpy.run_path(CAMPAIGN_STRETCH.partition(":")[0])[
+    "campaigns_of"
+]
 
 
 def metrics_of(log: EventLog, tasks: Sequence[TaskSpec], **settings: Any) -> dict[str, Any]:  # noqa: ANN401 - settings of any kind
-    found: dict[str, Any] = bftrain.replay(log, tasks, progress="task", metrics="campaigns", **settings).summary[
-        "metrics"
-    ]
-    return found
+    done = bftrain.replay(log, tasks, progress="task", metrics=CAMPAIGN_STRETCH, **settings)
+    return dict(done.summary["metrics"])
 
 
 def test_two_users_who_share_by_turns() -> None:

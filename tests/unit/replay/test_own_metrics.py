@@ -13,6 +13,7 @@ import pytest
 import bftrain
 from bftrain import BadInput, BftrainError, BrokenPlugin, UnknownName, save_log, save_tasks
 from tests.helpers import part_conformance as conformance
+from tests.helpers.campaigns import CAMPAIGN_STRETCH
 from tests.helpers.part_conformance import Nonconformance
 from tests.unit.core.plugins import register
 from tests.unit.replay.cases import ReplayResult, log_of, task
@@ -64,7 +65,7 @@ no_metric = 3
 def test_what_is_asked_for_stands_in_the_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch, ("metric", "ends", f"{HERE}:Ends"))
     (tmp_path / "mine.py").write_text("def longest(run):\n    return max(task.waited_s for task in run.tasks)\n")
-    said = f"ends, {tmp_path}/mine.py:longest,campaigns"
+    said = f"ends, {tmp_path}/mine.py:longest,{CAMPAIGN_STRETCH}"
     done = bftrain.replay(LOG, TASKS, metrics=said, baseline="equal-share")
     metrics = done.summary["metrics"]
     assert list(metrics)[:3] == ["first_end_s", "nothing", "longest"]
@@ -80,7 +81,7 @@ def test_what_is_asked_for_stands_in_the_summary(tmp_path: Path, monkeypatch: py
 
 def test_they_are_rows_of_a_comparison(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        bftrain.replay(LOG, TASKS, metrics="campaigns" if name == "one" else "").write(tmp_path / name)
+        bftrain.replay(LOG, TASKS, metrics=CAMPAIGN_STRETCH if name == "one" else "").write(tmp_path / name)
     found = bftrain.compare(tmp_path / "one", tmp_path / "two")
     (group,) = (group for group in found.groups if group.title == "Metrics asked for")
     rows = {figure.name: figure.amounts for figure in group.figures}
@@ -90,8 +91,8 @@ def test_they_are_rows_of_a_comparison(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ("campains", "no metric is called 'campains' (did you mean 'campaigns'?)"),
-        ("campaigns,campaigns", "metrics: two metrics have a number called 'campaigns'"),
+        ("thre", "no metric is called 'thre' (did you mean 'three'?)"),
+        (f"{CAMPAIGN_STRETCH},{CAMPAIGN_STRETCH}", "metrics: two metrics have a number called 'campaigns'"),
         ("three", "metric 'three': does not implement bftrain.ports: needs name, figures and measure(run)"),
         ("greedy", "metric 'greedy': cannot be created without arguments: TypeError"),
     ],
@@ -107,7 +108,7 @@ def test_what_is_no_metric_is_refused_before_any_work(said: str, words: str, mon
 def test_what_a_metric_gives_must_be_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch, *(("metric", name, f"{HERE}:{name.title()}") for name in ("chatty", "forgetful")))
     for name, said in (("chatty", "returned 'more', which is not among its figures"), ("forgetful", "raised KeyError")):
-        done = bftrain.replay(LOG, TASKS, metrics=f"{name},campaigns", baseline="equal-share")
+        done = bftrain.replay(LOG, TASKS, metrics=f"{name},{CAMPAIGN_STRETCH}", baseline="equal-share")
         metrics = done.summary["metrics"]
         assert (metrics["first_end_s"], metrics["nothing"], metrics["campaigns"]) == (None, None, 2)
         (warning,) = [each for each in done.summary["warnings"] if "metric" in each]
@@ -154,7 +155,7 @@ def test_a_sweep_has_a_column_for_each(tmp_path: Path) -> None:
     save_log(LOG, tmp_path / "log.npz")
     save_tasks(TASKS, tmp_path / "tasks.toml")
     (tmp_path / "sweep.toml").write_text(
-        'log = "log.npz"\ntasks = "tasks.toml"\nbaseline = "equal-share"\n[fixed]\nmetrics = "campaigns"\n'
+        f'log = "log.npz"\ntasks = "tasks.toml"\nbaseline = "equal-share"\n[fixed]\nmetrics = "{CAMPAIGN_STRETCH}"\n'
         '[grid]\nadmission = ["first-come", "all", "load=2"]\n'
     )
     swept = bftrain.sweep(tmp_path / "sweep.toml", tmp_path / "out", jobs=1)

@@ -52,7 +52,6 @@ def test_frames_hold_what_the_files_hold(tmp_path: Path) -> None:
         "tasks": done.result.tasks_frame(),
         "allocations": done.result.allocations_frame(),
         "over_time": done.result.over_time_frame(),
-        "campaigns": done.result.campaigns_frame(),
     }
     for name, frame in frames.items():
         read = pandas.read_csv(tmp_path / f"{name}.csv", keep_default_na=False, na_values={})

@@ -41,7 +41,7 @@ def scheduled(folder: Path) -> Any:  # noqa: ANN401 - as above
 EVERY = pytest.mark.parametrize(
     ("made", "tables"),
     [
-        (replayed, ("tasks", "decisions", "allocations", "over_time", "campaigns")),
+        (replayed, ("tasks", "decisions", "allocations", "over_time")),
         (in_rounds, ("tasks", "rounds", "over_time", "users")),
         (scheduled, ("jobs", "campaigns", "users", "utilisation")),
     ],

@@ -20,7 +20,7 @@ TASKS = [
 ]
 
 
-TABLES = ("decisions", "tasks", "allocations", "over_time", "campaigns")
+TABLES = ("decisions", "tasks", "allocations", "over_time")
 
 
 def made() -> ReplayOutcome:

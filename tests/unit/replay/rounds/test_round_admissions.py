@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bftrain import BftrainError, BrokenPlugin, Entity, rounds, save_tasks
-from tests.helpers.campaigns import CAMPAIGNS
+from tests.helpers.campaigns import CAMPAIGN_STRETCH, CAMPAIGNS
 from tests.helpers.in_process import CommandLine
 from tests.helpers.round_cases import gang
 from tests.unit.replay.cases import RoundResult
@@ -133,7 +133,7 @@ def test_metrics_are_measured_on_the_run(tmp_path: Path) -> None:
         "def endless(run):\n"
         "    return float('inf')\n"
     )
-    done = run(metrics=f"{mine}:longest,{mine}:held,campaigns")
+    done = run(metrics=f"{mine}:longest,{mine}:held,{CAMPAIGN_STRETCH}")
     found = done.summary["metrics"]
     assert found["longest"] == max(done.tasks_table["waited_s"])
     assert found["held"] == pytest.approx(done.summary["used_node_h"])

@@ -1,62 +1,64 @@
 """Stretch of campaigns in a run under any admission, and a bound by the virtual schedule.
 
-A campaign is a set of tasks that a user submits together (docs/reference/objectives.md). In the virtual schedule, the
-node-time that tasks really had is shared among all users with unserved campaigns. Everything is
-computed from the tables of a run, so runs with different admissions can be compared.
-docs/reference/results.md explains each figure.
+    bftrain replay log.npz --tasks tasks.toml -o out --metrics examples/metrics/campaigns.py:metric
+
+A campaign is a set of tasks that a user submits together (docs/reference/objectives.md). Its stretch is its duration
+over the duration with all idle nodes to itself, at least 1. In the virtual schedule, the node-time that tasks really
+had is shared among all users with unserved campaigns. The bound is OStrich's (docs/how-to/schedule.md), applied to a
+changing pool: a reference, not a guarantee. Runs with different admissions can be compared. :func:`campaigns_of`
+returns a row for each campaign.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain.config import Settings
 from bftrain.values.sharing import Entity
 from bftrain_datasets.scheduling.virtual_schedule import UserVirtualSchedule
-from bftrain_replay.run.tables import ROUNDING, CampaignRow, TaskRecord
+from bftrain_replay.run.result import ReplayResult
+from bftrain_replay.run.tables import TaskRecord
 
 Floats = NDArray[np.float64]
 
 GAP_S: Final = 600.0  # tasks submitted within this time after a campaign's first task belong to it
 LEAST_S: Final = 10.0  # minimum assumed duration of a campaign
+ROUNDING: Final = 1e-9  # relative; the two sides of a comparison are sums of different numbers
 
 
-class TaskCourse(Protocol):
-    """The inputs: the run stopped after ``simulated_s``; ``pool`` and ``used`` are step curves."""
+class CampaignRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One campaign; times are seconds since the log's start, ``None`` for events that did not happen."""
 
-    @property
-    def settings(self) -> Settings:
-        """Return the settings of the run."""
-
-    @property
-    def simulated_s(self) -> float:
-        """Return the time at which the run stopped."""
-
-    @property
-    def tasks(self) -> tuple[TaskRecord, ...]:
-        """Return all tasks."""
-
-    @property
-    def times_s(self) -> NDArray[np.float64]:
-        """Return the times from which the numbers of nodes hold."""
-
-    @property
-    def pool(self) -> NDArray[np.int64]:
-        """Return the idle nodes."""
+    number: int
+    user: str
+    campaign: str
+    created_s: float
+    tasks: int
+    tasks_finished: int
+    node_h: float
+    end_s: float | None
+    least_s: float | None = None
+    stretch: float | None = None
+    virtual_end_s: float | None
+    rivals: float | None
+    bound_s: float | None = None
+    stretch_bound: float | None = None
 
     @property
-    def used(self) -> NDArray[np.int64]:
-        """Return the allocated nodes."""
+    def within(self) -> bool | None:
+        """Whether it met its bound; ``None`` if unfinished."""
+        if self.end_s is None:
+            return None
+        return self.bound_s is None or self.end_s - self.created_s <= self.bound_s * (1 + ROUNDING)
 
 
-def campaigns_of(result: TaskCourse) -> tuple[CampaignRow, ...]:
-    """Compute the campaigns of a run; empty if no task has a user or a campaign."""
+def campaigns_of(result: ReplayResult) -> tuple[CampaignRow, ...]:
+    """Compute the campaigns of the result of a replay or of rounds; empty if no task has a user or a campaign."""
     arrived = [task for task in result.tasks if task.submit_s <= result.simulated_s and task.state != "not_arrived"]
     if not any(task.user or task.campaign for task in arrived):
         return ()
@@ -86,7 +88,7 @@ def _joins(task: TaskRecord, others: Sequence[TaskRecord]) -> bool:
 
 
 class _FairSchedule:
-    def __init__(self, tasks: Sequence[TaskRecord], members: list[list[int]], result: TaskCourse) -> None:
+    def __init__(self, tasks: Sequence[TaskRecord], members: list[list[int]], result: ReplayResult) -> None:
         self._tasks, self._members, self._result = tasks, members, result
         entities: Mapping[str, Entity] = result.settings.entities
         names = sorted({task.user for task in tasks})
@@ -200,7 +202,7 @@ class StretchOfCampaigns(msgspec.Struct, frozen=True):
         "campaigns_within_bound",
     )
 
-    def measure(self, run: TaskCourse) -> Mapping[str, object]:
+    def measure(self, run: ReplayResult) -> Mapping[str, object]:
         """Compute the metric for a run."""
         found = campaigns_of(run)
         stretches = [row.stretch for row in found if row.stretch is not None]
