@@ -24,14 +24,7 @@ from bftrain_replay.run.task_figures import KindFigures, TaskColumns, TaskFigure
 from bftrain_replay.simulation.engine import EngineRun
 from bftrain_replay.simulation.fixed_cluster import EndReason
 from bftrain_replay.simulation.node_time_ledger import HarvestOverTime, Ledger, UnusedReason
-from bftrain_replay.simulation.run_records import (
-    AllocationRecorder,
-    DecisionColumns,
-    HistogramBin,
-    TimeSpread,
-    bins_ms,
-    spread_ms,
-)
+from bftrain_replay.simulation.run_records import AllocationRecorder, DecisionColumns, TimeSpread, spread_ms
 from bftrain_replay.simulation.task_progress import USUAL_LOSSES, LossTimes, SampleLoss, TaskProgress
 
 if TYPE_CHECKING:
@@ -98,7 +91,6 @@ class MeasuredTimings(msgspec.Struct, frozen=True, kw_only=True):
     decisions_per_s: float
     solve_ms: TimeSpread
     decide_ms: TimeSpread
-    decide_ms_bins: tuple[HistogramBin, ...]
 
 
 # Figures that depend on inputs alone: result checksums exclude them
@@ -304,7 +296,6 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
             decisions_per_s=len(self.decisions) / self.wall_s if self.wall_s > 0 else 0.0,
             solve_ms=spread_ms(self.decisions.solve_s),
             decide_ms=spread_ms(self.decisions.decide_s),
-            decide_ms_bins=bins_ms(self.decisions.decide_s),
         )
 
 

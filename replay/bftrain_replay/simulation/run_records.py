@@ -310,7 +310,6 @@ class AllocationRecorder:
 NOTES_KEPT: Final = 100  # notes on decisions kept as text; all are counted
 _EXACT: Final = "exact"
 _PROVEN: Final = _EXACT, Termination.OPTIMAL, Quality.PROVEN
-_SHORTEST_MS: Final = 1e-4  # the finest bin
 
 
 class TimeSpread(msgspec.Struct, frozen=True, kw_only=True):
@@ -319,14 +318,6 @@ class TimeSpread(msgspec.Struct, frozen=True, kw_only=True):
     p50: float
     p99: float
     max: float
-
-
-class HistogramBin(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of measured times from ``from_ms`` on and below ``to_ms``."""
-
-    from_ms: float
-    to_ms: float
-    count: int
 
 
 class DecisionColumns:
@@ -473,16 +464,3 @@ def spread_ms(seconds: NDArray[np.float64]) -> TimeSpread:
         return TimeSpread(p50=0.0, p99=0.0, max=0.0)
     p50, p99, top = (np.percentile(seconds, (50, 99, 100)) * 1000.0).tolist()
     return TimeSpread(p50=p50, p99=p99, max=top)
-
-
-def bins_ms(seconds: NDArray[np.float64]) -> tuple[HistogramBin, ...]:
-    """Count measured seconds in logarithmic bins, ten for a factor of ten, from the first to the last occupied one."""
-    if not seconds.size:
-        return ()
-    tenths = np.floor(10.0 * np.log10(np.maximum(seconds * 1000.0, _SHORTEST_MS)) + 1e-9).astype(int)
-    counts = np.bincount(tenths - tenths.min())
-    edges = [round(10.0 ** (tenth / 10), 9) for tenth in range(tenths.min(), tenths.max() + 2)]
-    return tuple(
-        HistogramBin(from_ms=low, to_ms=high, count=count)
-        for low, high, count in zip(edges[:-1], edges[1:], counts.tolist(), strict=True)
-    )
