@@ -116,7 +116,6 @@ def summary(study: ReplayStudy, source: InputSource) -> dict[str, Any]:
     """Return the content of ``summary.json``."""
     on_log = study.fixed is None
     settings: dict[str, Any] = wire.plain(study.result.settings)
-    settings.pop("checkpoint_interval_s", None)  # redundant: duplicates ``progress``
     data: dict[str, Any] = {
         "format": FORMAT,
         "headline": wire.plain(study.headline) if on_log else None,

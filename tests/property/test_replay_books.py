@@ -62,7 +62,7 @@ task_lists = st.integers(0, 5).flatmap(lambda count: st.tuples(*(tasks(number) f
 solvers = st.sampled_from(("exact", "equal-share", "greedy"))
 objectives = st.sampled_from(("throughput", "deadline"))
 kept = st.sampled_from(({}, {"progress": "task"})) | st.floats(0.5, 500.0).map(
-    lambda seconds: {"checkpoint_interval_s": seconds}
+    lambda seconds: {"progress": f"disk:{seconds!r}"}
 )
 keep_for = st.one_of(st.none(), st.integers(0, 20))
 

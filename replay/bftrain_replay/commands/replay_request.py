@@ -58,13 +58,9 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
     def settings(self) -> ReplaySettings:
         """The settings from file and options; raise ``BadValue`` for two that contradict each other."""
         from bftrain.cli.settings import option_of, settings_of_kind
-        from bftrain_replay.simulation.progress_kept import agreed
         from bftrain_replay.simulation.replay_settings import PUBLISHED, ReplaySettings
 
-        try:
-            given = agreed({**self.given, **({"max_tasks": None} if self.auto_cap else {})})
-        except BadValue as error:
-            raise BadValue(error.what, where=option_of("checkpoint_interval_s"), fix=error.fix) from error
+        given = {**self.given, **({"max_tasks": None} if self.auto_cap else {})}
         settings = settings_of_kind(self.config, given, ReplaySettings)
         if settings.semantics == PUBLISHED and given.get("progress") is not None:
             fix = "omit it, or replay realistic"

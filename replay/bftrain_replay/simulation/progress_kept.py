@@ -6,12 +6,10 @@ docs/explanation/semantics.md has the rules with their formulas ("How progress i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from bftrain import text_formats
 from bftrain.durations import parse_duration
-from bftrain.errors import BadValue
 
 MEMORY: Final = "memory"
 COPIES: Final = "copies"
@@ -109,28 +107,3 @@ def to_dict(progress: str | None, *, nodes_leave: bool = True) -> dict[str, Any]
     sentence = kept.sentence if nodes_leave else "Nodes of a cluster never leave, so no progress is lost to preemption."
     copies = {} if kept.copy_s is None else {"copy_s": kept.copy_s}
     return {"kept": kept.kept, "disk_s": kept.disk_s, **copies, "sentence": sentence}
-
-
-def agreed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with ``checkpoint_interval_s`` converted to ``progress``; raise for two that contradict."""
-    found = dict(given)
-    interval_s = found.get("checkpoint_interval_s")
-    if not isinstance(interval_s, int | float) or not 0.0 < interval_s < math.inf:
-        return found  # no translation needed, or the settings reject it
-    same = ProgressKept(DISK, float(interval_s)).text
-    said = found.get("progress")
-    if said is not None and _canonical(said) != same:
-        raise BadValue(
-            f"contradicts progress {said}",
-            where="ReplaySettings.checkpoint_interval_s",
-            fix=f"omit one of them; progress {same} is the same as this interval",
-        )
-    del found["checkpoint_interval_s"]
-    return {**found, "progress": same}
-
-
-def _canonical(text: object) -> str:
-    try:
-        return ProgressKept.parse(str(text)).text
-    except ValueError:
-        return ""

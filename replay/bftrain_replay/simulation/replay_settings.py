@@ -12,7 +12,7 @@ from bftrain.config import Settings
 from bftrain.errors import UsageError, suggestion
 from bftrain.values import checks
 from bftrain.values.options import AUTO, HORIZON_S, Option
-from bftrain_replay.simulation.progress_kept import FORMS, MEMORY, TASK, ProgressKept, agreed
+from bftrain_replay.simulation.progress_kept import FORMS, MEMORY, TASK, ProgressKept
 
 REALISTIC: Final = "realistic"
 PUBLISHED: Final = "published"
@@ -29,9 +29,7 @@ NO: Final = "no"
 
 LONGEST_S: Final = 1e12  # maximum duration of a start or a round
 
-_REFUSED_BY_PUBLISHED: Final = (
-    *("decision_latency_s", "min_interval_s", "start_cost_s", "checkpoint_interval_s", "speed_error"),
-)
+_REFUSED_BY_PUBLISHED: Final = (*("decision_latency_s", "min_interval_s", "start_cost_s", "speed_error"),)
 _COST: Final = "the tasks' values"
 
 # Settings shared with rounds
@@ -73,7 +71,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     machine. ``grow_cost_s``, ``shrink_cost_s`` and ``start_cost_s`` override the costs of every task, and
     ``cost_factor`` multiplies all three. ``progress`` selects the work that a preemption undoes: ``memory`` (the
     default), ``memory:S``, ``disk:S`` or ``task``; it is ``None`` with the published rules, which define this
-    themselves. ``checkpoint_interval_s = S`` is an alias of ``disk:S``, and is ``None`` once it was read.
+    themselves.
     """
 
     semantics: Annotated[str, Option("Rules by which tasks advance", choices=SEMANTICS)] = REALISTIC
@@ -107,9 +105,6 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
             free=True,
         ),
     ] = None
-    checkpoint_interval_s: Annotated[
-        float | None, Option("The same as --progress disk:DURATION", above=0.0, rare=True)
-    ] = None
     speed_error: SpeedError = 0.0
     profiled: Profiled = 0.0
     learning: Annotated[
@@ -139,7 +134,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
             if name not in cls.__struct_fields__:
                 fix = suggestion(name, cls.__struct_fields__)
                 raise UsageError(f"there is no setting '{name}'", where=caller, fix=fix)
-        return msgspec.structs.replace(cls.of(settings or Settings()), **agreed(options))
+        return msgspec.structs.replace(cls.of(settings or Settings()), **options)
 
     @property
     def progress_kept(self) -> ProgressKept | None:
@@ -174,11 +169,6 @@ def _progress(settings: ReplaySettings) -> None:
             checks.reject(settings, "progress", "is unknown to the published rules", fix)
         force_setattr(settings, "progress", None)
         return
-    if settings.checkpoint_interval_s is not None:
-        chosen = None if given == MEMORY else given
-        both = {"progress": chosen, "checkpoint_interval_s": settings.checkpoint_interval_s}
-        given = agreed(both)["progress"]
-        force_setattr(settings, "checkpoint_interval_s", None)
     try:
         force_setattr(settings, "progress", ProgressKept.parse(MEMORY if given is None else given).text)
     except (ValueError, AttributeError):

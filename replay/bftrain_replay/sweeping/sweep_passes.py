@@ -94,7 +94,12 @@ class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
     def id(self) -> str:
         """A hash of all inputs. Later settings at their defaults do not change it."""
         later = (*_LATER_DEFAULTS, *(_LATER_IN_ROUNDS if self.kind is RunKind.ROUNDS else ()))
-        settings = {name: value for name, value in self.settings.items() if (name, value) not in later}
+        settings: dict[str, object] = {}
+        for name, value in self.settings.items():
+            if (name, value) not in later:
+                settings[name] = value
+            if name == "progress":
+                settings["checkpoint_interval_s"] = None  # a setting up to release 0.1.0
         used = {settings.get("solver"), settings.get("fallback")}
         if settings.get("objective") in _NO_TURNS and not used & _BY_SERVICE:
             settings.pop("turn_s", None)

@@ -27,7 +27,6 @@ from bftrain.values.curve import CLUSTER_FORM, cluster_of
 from bftrain_replay import plugin_files
 from bftrain_replay.rounds.round_policy import find_policy
 from bftrain_replay.rounds.round_settings import RoundSettings
-from bftrain_replay.simulation.progress_kept import agreed
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study.study import check_cluster
 from bftrain_replay.sweeping import sweep_inputs
@@ -552,8 +551,6 @@ def _point(spec: SweepSpec, chosen: Options) -> SweepPoint:
     own: Options = {"metrics": settings.metrics}  # values as written
     if isinstance(settings, ReplaySettings):
         own["until_s"] = "" if end_s is None else end_s
-    if "checkpoint_interval_s" in given:
-        own["checkpoint_interval_s"] = given["checkpoint_interval_s"]  # the settings hold it as progress
     metrics = parts.absolute_metrics(settings.metrics, spec.document.folder)
     meant = inputs | changes | own
     # The normalised value of an option; "" where it has no effect
@@ -571,7 +568,6 @@ def _settings(spec: SweepSpec, given: Options) -> ReplaySettings | RoundSettings
                 raise spec.wrong("means nothing in rounds", name, "omit it, or round_s")
             raise spec.wrong("is for time shared in rounds", name, "say how long one is: round_s = 360")
     try:
-        given = given if in_rounds else agreed(given)
         return kind(**given)  # type: ignore[arg-type]  # it checks them itself
     except BadValue as error:
         raise spec.wrong(error.what, (error.where or "").rpartition(".")[2], error.fix) from error

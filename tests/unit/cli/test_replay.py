@@ -79,7 +79,7 @@ def test_it_ends_with_one_screen_of_any_size(bftrain: CommandLine, terminal: Cal
         ("--decision-latency", "30"),
         ("--min-interval", "10min"),
         ("--start-cost", "60"),
-        ("--checkpoint-interval", "900"),
+        ("--progress", "disk:900"),
         ("--max-tasks", "3", "--horizon", "45.5", "--objective", "mine.py:mine", "--solver", "greedy"),
     ],
     ids=lambda options: "".join(options[-2:]).strip("-"),
@@ -97,11 +97,11 @@ def test_an_option_changes_the_figures_and_its_configuration_repeats_them(
 
 
 def test_words_and_intervals_of_options_are_kept_in_the_settings(bftrain: CommandLine) -> None:
-    options = ("--decision-latency", "Measured", "--horizon", "AUTO", "--seed", 7, "--checkpoint-interval", 300)
+    options = ("--decision-latency", "Measured", "--horizon", "AUTO", "--seed", 7, "--progress", "disk:5min")
     _, summary = replayed(bftrain, *options)
     given = {name: summary["settings"][name] for name in ("decision_latency_s", "horizon_s", "seed", "progress")}
     assert given == {"decision_latency_s": "measured", "horizon_s": "auto", "seed": 7, "progress": "disk:300"}
-    _, again = replayed(bftrain, "--config", "out/config.toml", "--checkpoint-interval", "10min", folder="again")
+    _, again = replayed(bftrain, "--config", "out/config.toml", "--progress", "disk:10min", folder="again")
     assert again["settings"]["progress"] == "disk:600"
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 
 import bftrain
-from bftrain import BadValue, EventLog, ReplaySettings, TaskSpec, config
+from bftrain import BadValue, EventLog, ReplaySettings, TaskSpec
 from bftrain_replay.simulation.task_progress import COPY_COST_S, COPY_LOST_SHARE
 from tests.unit.replay.cases import TaskRecord, log_of, task
 
@@ -98,14 +96,11 @@ def test_as_the_task_says_and_on_disk() -> None:
     spec = task(shrink_cost_s=3.0)
     assert record_of(ONE_OF_TWO, spec, progress="task").lost_preemption_samples == 54.0
     assert record_of(ONE_OF_TWO, spec, progress="disk:30").lost_preemption_samples == 10 * 18.0
-    assert record_of(BOTH, spec, progress="disk:30") == record_of(BOTH, spec, checkpoint_interval_s=30.0)
 
 
 def test_copies_are_named_with_their_period() -> None:
     assert ReplaySettings(progress="copies:2").progress == "copies"
     assert ReplaySettings(progress="copies:0.5").progress == "copies:0.5"
-    with pytest.raises(BadValue):
-        bftrain.replay(BOTH, [task()], progress="copies:4", checkpoint_interval_s=300)
 
 
 @pytest.mark.parametrize(
@@ -117,26 +112,12 @@ def test_other_forms_are_refused(text: str) -> None:
     assert caught.value.where == "ReplaySettings.progress"
 
 
-def test_an_interval_is_another_way_to_say_disk(tmp_path: Path) -> None:
-    same = ReplaySettings(progress="disk:300")
-    assert ReplaySettings(checkpoint_interval_s=300) == ReplaySettings(progress="disk:300", checkpoint_interval_s=300)
-    assert ReplaySettings(checkpoint_interval_s=300) == same
-    path = tmp_path / "config.toml"
-    path.write_text("checkpoint_interval_s = 300.0\n")  # as results before had it
-    assert config.load(path, ReplaySettings) == same
-    assert config.merged(path, {"progress": "task"}, ReplaySettings).progress == "task"
-    with pytest.raises(BadValue, match=r"contradicts progress disk:600 \(omit one of them; progress disk:300"):
-        ReplaySettings(progress="disk:600", checkpoint_interval_s=300)
-    with pytest.raises(BadValue, match="contradicts progress memory"):
-        bftrain.replay(BOTH, [task()], progress="memory", checkpoint_interval_s=300)
-
-
 def test_published_rules_have_no_such_setting() -> None:
     published = ReplaySettings(semantics="published")
     assert published.progress is published.progress_kept is None
     assert replace(ReplaySettings(), semantics="published") == published
     assert replace(published, semantics="realistic").progress == "memory"
-    for given in ({"progress": "task"}, {"progress": "disk:300"}, {"checkpoint_interval_s": 300.0}):
+    for given in ({"progress": "task"}, {"progress": "disk:300"}):
         with pytest.raises(BadValue, match="unknown to the published rules"):
             ReplaySettings(semantics="published", **given)  # type: ignore[arg-type]  # their own types
 
@@ -158,4 +139,3 @@ def test_the_summary_says_what_is_assumed(
     assert (summary["progress"]["kept"], summary["progress"]["disk_s"]) == (kept, disk_s)
     assert words in summary["progress"]["sentence"]
     assert summary["sensitivity"] is None
-    assert "checkpoint_interval_s" not in summary["settings"]

@@ -80,20 +80,20 @@ def test_a_latency_longer_than_the_log_never_decides() -> None:
 
 def test_work_since_the_last_commit_is_lost_instead_of_what_shrinking_costs() -> None:
     assert record_of(ONE_LOSS, task(shrink_cost_s=3.0)).lost_preemption_samples == 54.0
-    record = record_of(ONE_LOSS, task(shrink_cost_s=3.0), checkpoint_interval_s=30.0)
+    record = record_of(ONE_LOSS, task(shrink_cost_s=3.0), progress="disk:30")
     assert record.lost_preemption_samples == 10 * 18.0  # it committed at 90 s
     assert record.done_samples == 1800.0 + 2000.0 - 180.0
 
 
 def test_waiting_is_no_work_that_could_be_lost() -> None:
-    record = record_of(ONE_LOSS, task(start_cost_s=7.0), checkpoint_interval_s=1000.0)
+    record = record_of(ONE_LOSS, task(start_cost_s=7.0), progress="disk:1000")
     assert record.lost_start_up_samples == 126.0
     assert record.lost_preemption_samples == 1800.0 - 126.0
 
 
 def test_a_stop_loses_what_was_not_committed() -> None:
     log = log_of((0.0, "a", ""), (100.0, "", "a"), (150.0, "a", ""), end_s=300.0)
-    record = record_of(log, task(rate=(10.0,), shrink_cost_s=50.0), checkpoint_interval_s=40.0)
+    record = record_of(log, task(rate=(10.0,), shrink_cost_s=50.0), progress="disk:40")
     assert (record.lost_preemption_samples, record.done_samples) == (200.0, 1000.0 + 1500.0 - 200.0)
 
 
@@ -119,7 +119,7 @@ def test_every_cost_may_be_set_for_all_tasks_and_multiplied() -> None:
 
 
 def test_the_ceiling_pays_for_none_of_it() -> None:
-    done = bftrain.replay(ONE_LOSS, [task()], ReplaySettings(decision_latency_s=20.0, checkpoint_interval_s=30.0))
+    done = bftrain.replay(ONE_LOSS, [task()], ReplaySettings(decision_latency_s=20.0, progress="disk:30"))
     assert done.ceiling is not None
     assert done.ceiling.harvested_samples == 100 * 18.0 + 200 * 10.0
 
@@ -213,7 +213,6 @@ def test_a_part_that_is_not_there_is_named(settings: dict[str, object], words: s
         ("grow_cost_s", -1.0),
         ("shrink_cost_s", np.inf),
         ("cost_factor", -0.5),
-        ("checkpoint_interval_s", 0.0),
         ("seed", -1),
         ("window", " "),
     ],
@@ -226,7 +225,7 @@ def test_a_wrong_setting_is_refused(name: str, value: object) -> None:
 def test_settings_survive_their_file(tmp_path: Path) -> None:
     odd = ReplaySettings(
         semantics="realistic", window="1..2", nodes="0:4", skip_events=3, seed=5,
-        decision_latency_s="measured", min_interval_s=2.0, start_cost_s=3.0, checkpoint_interval_s=60.0, max_tasks=7,
+        decision_latency_s="measured", min_interval_s=2.0, start_cost_s=3.0, progress="disk:60", max_tasks=7,
         grow_cost_s=1.0, shrink_cost_s=2.0, cost_factor=1.5,
     )  # fmt: skip
     for settings in (odd, ReplaySettings(), ReplaySettings(semantics="published", events="chosen")):

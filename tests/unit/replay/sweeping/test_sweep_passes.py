@@ -63,7 +63,7 @@ def test_yardsticks_can_be_left_out(tmp_path: Path) -> None:
     "fixed",
     [
         {"max_tasks": 2, "horizon_s": 30.0, "cost_factor": 2.0},
-        {"solver": "greedy", "decision_latency_s": 5.0, "checkpoint_interval_s": 300.0, "seed": 4},
+        {"solver": "greedy", "decision_latency_s": 5.0, "progress": "disk:300", "seed": 4},
         {"semantics": "published", "nodes": "0:8", "skip_events": 3},
         {"objective": COUPLED, "solver": "highs"},
     ],
