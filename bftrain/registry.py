@@ -82,9 +82,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         "scattered": "bftrain.deciding.placement_by_place:scattered",
     },
     # A factory with two arguments: the receiver of its messages, and the hub of all agents
-    "launcher": {
-        name: f"bftrain_elastic.manager.launchers:{name}" for name in ("native", "horovod", "process", "torchrun")
-    },
+    "launcher": {name: f"bftrain_elastic.manager.launchers:{name}" for name in ("native", "horovod", "process")},
     # Readers try to recognise a file in this sequence
     "reader": {
         "sacct": "bftrain_datasets.readers.sacct",

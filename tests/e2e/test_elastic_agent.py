@@ -159,7 +159,6 @@ time.sleep(600)
     [
         (launchers.native, {"5", "7"}),  # one GPU each, which is the only one it sees
         (launchers.process, {"5,7 0 2", "5,7 1 2"}),  # as under torchrun: all, and its own is that of its local rank
-        (launchers.torchrun, {"5,7 0 2", "5,7 1 2"}),
     ],
     ids=lambda one: getattr(one, "name", ""),
 )

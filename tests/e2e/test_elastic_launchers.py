@@ -28,7 +28,7 @@ def plain_stage() -> Iterator[LocalStage]:
         yield running
 
 
-@pytest.fixture(scope="module", params=["native", "process", pytest.param("torchrun", marks=pytest.mark.soak)])
+@pytest.fixture(scope="module", params=["native", "process"])
 def stage(request: pytest.FixtureRequest) -> Iterator[LocalStage]:
     agents, script = ("torch_stage", TORCH) if request.param == "native" else ("plain_stage", PLAIN)
     with launched(request.getfixturevalue(agents), request.param, script) as running:
@@ -40,11 +40,8 @@ def test_a_launcher_does_what_its_port_demands(case: ConformanceCase, stage: Loc
     case.check(stage)
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("process", marks=pytest.mark.soak)])
-def test_a_training_with_torch_is_resized_by_restarts_and_listens_on_one_address(
-    torch_stage: LocalStage, launcher: str
-) -> None:
-    with launched(torch_stage, launcher) as stage:
+def test_a_training_with_torch_is_resized_by_restarts_and_listens_on_one_address(torch_stage: LocalStage) -> None:
+    with launched(torch_stage, "process") as stage:
         task = stage.new("--steps", "100000")
         stage.do("start", task, "n1")
         stage.messages.steps(task, 1, 3)

@@ -25,7 +25,7 @@ from bftrain_elastic.manager.task_lifecycles.native_group import (
 )
 from bftrain_elastic.manager.task_lifecycles.process import COMPANY_S as PROCESS_COMPANY_S
 from bftrain_elastic.manager.task_lifecycles.process import LONGEST_RETRY_S as PROCESS_RETRY_S
-from bftrain_elastic.manager.task_lifecycles.process import SILENT_S, ProcessLifecycle, TorchrunLifecycle
+from bftrain_elastic.manager.task_lifecycles.process import SILENT_S, ProcessLifecycle
 from bftrain_elastic.manager.task_lifecycles.stalls import LOADING_S, MEETING_S
 from bftrain_elastic.manager.task_lifecycles.supervision import ABSENCE_S
 from bftrain_elastic.wire.agent_messages import LeftWorker, WorkerExit
@@ -61,7 +61,6 @@ __all__ = [
     "ProcessLifecycle",
     "RecordedContext",
     "StepReport",
-    "TorchrunLifecycle",
     "WorkerExit",
     "at",
     "left_worker",

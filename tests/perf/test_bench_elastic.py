@@ -50,7 +50,7 @@ def test_a_change_of_size_costs(name: str, rounds: int, bar_s: float | None, fig
         assert bar_s is None or median(found) < bar_s
 
 
-@pytest.mark.parametrize("name", ["native", "process", "torchrun"])
+@pytest.mark.parametrize("name", ["native", "process"])
 def test_from_nothing_to_one_three_and_two_nodes(name: str, figures: Figures) -> None:
     """With agents that start for it, and torch that they have to import first."""
     begun = time.monotonic()

@@ -102,7 +102,7 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
 @heading("Task")
 @click.option("--nodes", metavar="MIN:MAX", help="Minimum and maximum number of nodes; not for a task file. [required]")
 @click.option("--name", help="Task name [derived from the script].")
-@click.option("--launcher", help="native, horovod, process, torchrun, ... [the site's].")
+@click.option("--launcher", help="native, horovod, process, ... [the site's].")
 @click.option("--work", "work_samples", type=float, metavar="SAMPLES", help="Total work, for progress and objectives.")
 @click.option(
     "--folder", type=click.Path(path_type=Path), help="Folder of commits and logs; continues commits in it [new]."

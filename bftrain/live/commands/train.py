@@ -40,7 +40,7 @@ _WARMING_S: Final = 180.0
 _WIDTH: Final = 100  # columns of a check's output
 _LEAST_WIDTH: Final = 16  # width of wrapped text
 _NAME_WIDTH: Final = 18  # width of a finding's name
-_RESTART: Final = frozenset({"process", "torchrun"})  # launchers that start a script again at each size
+_RESTART: Final = "process"  # launcher that starts a script again at each size
 _RENAMED: Final = {"--backend": "--launcher"}
 _TAIL_BYTES: Final = 65536  # chunk of a log shown at a time
 
@@ -69,8 +69,8 @@ def takes_a_script(function: F) -> F:
             metavar="NAME",
             default="native",
             show_default=True,
-            help="The launcher: native (plain PyTorch), horovod, process (any program, from its checkpoint), torchrun, "
-            "or a plug-in's.",
+            help="The launcher: native (plain PyTorch), horovod, process (any program, from its checkpoint), or "
+            "a plug-in's.",
         ),
         click.option(
             "--preload",
@@ -427,7 +427,7 @@ def check(
         message, failure = list(trying.messages), trying.failure
     if interrupted:
         raise Interrupted("interrupted before all was seen")
-    found = list(findings(message, seen, script, restarts=backend in _RESTART))
+    found = list(findings(message, seen, script, restarts=backend == _RESTART))
     if failure and (output := explain(failure, script).output):
         out.say("\n".join(["its last output:", *(f"    {_wrapped(line, 4)}" for line in output)]))
     out.result([asdict(one) for one in found], lambda: "\n".join(map(_finding_lines, found)))

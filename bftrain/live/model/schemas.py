@@ -37,7 +37,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_nodes: Annotated[Count, said("Maximum number of nodes.")]
     min_nodes: Annotated[Count, said("Minimum number of nodes.")] = 1
     name: Annotated[str, said("Task name; derived from the command if empty.", pattern=NAME_OR_NONE)] = ""
-    launcher: Annotated[str, said("native, process, torchrun, ...; empty: the site's default.")] = ""
+    launcher: Annotated[str, said("native, horovod, process, ...; empty: the site's default.")] = ""
     curve: Annotated[SpeedCurve | None, said("Known speeds by size.")] = None
     curves: Annotated[
         Mapping[Annotated[str, Meta(min_length=1)], SpeedCurve],

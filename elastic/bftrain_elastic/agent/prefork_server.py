@@ -49,7 +49,7 @@ from bftrain_elastic.worker import step_records
 # Modules that most training scripts import and that load slowly
 PRELOADED: Final = ("torch", "torch.distributed", "torch._dynamo", "torch.nn.parallel", "torch.optim")
 # Modules of a single launcher's scripts: loaded before the first such script runs
-LATER: Final = {"horovod": ("horovod.torch", "horovod.torch.elastic"), "torchrun": ("torch.distributed.run",)}
+LATER: Final = {"horovod": ("horovod.torch", "horovod.torch.elastic")}
 LAUNCHER: Final = "BFTRAIN_LAUNCHER"
 # Signals that announce a preemption of the node
 NOTICES: Final = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from bftrain_elastic.agent import script
 from bftrain_elastic.agent.prefork_server import LAUNCHER
-from bftrain_elastic.starters import script, torchrun
 
 if TYPE_CHECKING:
     from bftrain_elastic.manager.job import LauncherJob
@@ -42,12 +42,8 @@ def command(
     words = tuple(argv)
     if warm:
         python = job.python or _PYTHON
-        if words[0] == str(torchrun.__file__):
-            words = (python, "-m", torchrun.__name__, *words[1:])
-        elif env.get(LAUNCHER) == _THROUGH_A_STARTER:
-            words = (python, "-m", script.__name__, *words)
-        else:
-            words = (python, *words)
+        starter = ("-m", script.__name__) if env.get(LAUNCHER) == _THROUGH_A_STARTER else ()
+        words = (python, *starter, *words)
     words = (*job.prefix, *words)
     if job.setup:
         words = ("bash", "--noprofile", "--norc", "-c", _BASH, "bash", f"{len(job.setup)}", *job.setup, *words)

@@ -16,13 +16,13 @@ from bftrain_elastic.manager.availability import LauncherAvailability
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import MakeLifecycle, TaskLifecycle
 from bftrain_elastic.manager.task_lifecycles.native import HorovodLifecycle, NativeLifecycle
-from bftrain_elastic.manager.task_lifecycles.process import ProcessLifecycle, TorchrunLifecycle
+from bftrain_elastic.manager.task_lifecycles.process import ProcessLifecycle
 from bftrain_elastic.wire.agent_messages import LeftWorker, SpawnWorker
 from bftrain_elastic.wire.messages import Message
 from bftrain_elastic.wire.worker_messages import CopyPlace
 
 _AT_ONCE: Final = frozenset({"preempted", "cancelled", "failed"})
-_FOR_PYTHON: Final = frozenset({"native", "horovod", "torchrun"})
+_FOR_PYTHON: Final = frozenset({"native", "horovod"})
 _CLOSING_S: Final = 30.0
 
 
@@ -225,8 +225,6 @@ native: Final = LauncherFactory("native", NativeLifecycle, availability.torch)
 horovod: Final = LauncherFactory("horovod", HorovodLifecycle, availability.horovod)
 # Any command: stopped and started again from its checkpoint at each change
 process: Final = LauncherFactory("process", ProcessLifecycle, availability.nothing)
-# Scripts that require torchrun
-torchrun: Final = LauncherFactory("torchrun", TorchrunLifecycle, availability.torch)
 
 
 class HubTaskContext:

@@ -49,12 +49,11 @@ TOGETHER: Final = {  # code that exchanges the gradients and divides the data, b
     "accelerate": "make the Accelerator in train(state), and use --launcher process",
     "horovod": "use hvd.DistributedOptimizer(optimizer, named_parameters=...), and part hvd.rank() of each batch",
     "process": _GROUP,
-    "torchrun": _GROUP,
     "": f"train with model = state.parallel(), and {SHARE}",
 }
 OWN_GROUP: Final = "it forms a process group of its own, but with this launcher bftrain forms the groups"
 OWN_GROUP_FIX: Final = (
-    "change it as 'From a DDP script' in docs/how-to/elastic.md shows, or run it unchanged with --launcher torchrun"
+    "change it as 'From a DDP script' in docs/how-to/elastic.md shows, or run it unchanged with --launcher process"
 )
 _OWN_GROUP_SIGNS: Final = (
     *("never called", "process group twice", "using env:// rendezvous: environment variable"),

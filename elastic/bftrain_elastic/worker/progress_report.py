@@ -178,9 +178,9 @@ def finish() -> None:
     """Report that the work is done, so that the task counts as finished when this program exits.
 
     A scheduler that takes a node sends SIGTERM to all processes there. A program that saves and exits with 0 then looks
-    finished, so the launchers ``process`` and ``torchrun`` do not always count an exit code of 0 as done. A call of
-    this function always counts. Call it on any rank, once. Scripts that return from ``train`` under
-    :func:`bftrain_elastic.run` need no call. No-op without an agent.
+    finished, so the launcher ``process`` does not always count an exit code of 0 as done. A call of this function
+    always counts. Call it on any rank, once. Scripts that return from ``train`` under :func:`bftrain_elastic.run` need
+    no call. No-op without an agent.
 
     Example::
 

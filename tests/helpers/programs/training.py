@@ -1,4 +1,4 @@
-"""Train a straight line with State and run, for the launchers native, process and torchrun."""
+"""Train a straight line with State and run, for the launchers native and process."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_horovod_fits_the_torch_that_is_here_or_is_to_be_built_again(
 def test_what_is_not_here_is_said_with_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "horovod", None)
-    found = {name: registry.load("launcher", name).available() for name in ("native", "torchrun", "horovod", "process")}
+    found = {name: registry.load("launcher", name).available() for name in ("native", "horovod", "process")}
     assert {name: one.ok for name, one in found.items() if one.ok} == {"process": True}
     assert "make horovod" in found["horovod"].fix
     assert "torch" in found["native"].fix

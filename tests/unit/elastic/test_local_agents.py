@@ -27,7 +27,7 @@ def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     assert set(threading.enumerate()) <= before
 
 
-@pytest.mark.parametrize("make", [launchers.native, launchers.horovod, launchers.torchrun])
+@pytest.mark.parametrize("make", [launchers.native, launchers.horovod])
 @pytest.mark.parametrize(
     ("name", "content", "kind"),
     [

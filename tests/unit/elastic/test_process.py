@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tests.helpers.lifecycles import ABSENCE_S, SILENT_S, LauncherJob, RecordedContext, TorchrunLifecycle, WorkerExit
+from tests.helpers.lifecycles import ABSENCE_S, SILENT_S, WorkerExit
 from tests.helpers.lifecycles import PROCESS_COMPANY_S as COMPANY_S
 from tests.helpers.lifecycles import PROCESS_RETRY_S as LONGEST_RETRY_S
 from tests.helpers.lifecycles import ProcessCase as Play
@@ -142,20 +142,6 @@ def test_preempted_nodes_are_cleared_at_once() -> None:
     assert case.started()
     case.set_nodes(at_once=("a",))
     assert case.context.kinds().count("note") == 0
-
-
-def test_torchrun_is_started_on_each_node_with_the_port_that_was_found() -> None:
-    context = RecordedContext("a", "b")
-    seen: list[list[str]] = []
-    plain = context.spawn
-    context.spawn = lambda node, worker, **how: (seen.append(list(how["argv"])), plain(node, worker, **how))[0]  # type: ignore[method-assign]  # to look at it
-    lifecycle = TorchrunLifecycle("t", LauncherJob(argv=("s.py", "--x"), folder="f"), context)
-    lifecycle.set_nodes(("a", "b"), at_once=frozenset())
-    lifecycle.spawned(context.spawned[0], 4711)
-    assert [words[1:] for words in seen] == [
-        ["2", "0", "1", "a.example:$MASTER_PORT", "s.py", "--x"],  # its agent puts the port there
-        ["2", "1", "1", "a.example:4711", "s.py", "--x"],
-    ]
 
 
 def test_a_notice_lets_all_save_and_go_on_elsewhere() -> None:

@@ -22,7 +22,6 @@ from bftrain_elastic.manager.task_lifecycles import TaskContext, epoch_of
 from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, exit_text, last_word
 from bftrain_elastic.manager.task_lifecycles.supervision import SupervisedLifecycle
 from bftrain_elastic.retry import RetryDelay
-from bftrain_elastic.starters import torchrun
 from bftrain_elastic.wire.agent_messages import GroupPlace, LeftWorker, WorkerExit
 from bftrain_elastic.wire.messages import WireMessage
 from bftrain_elastic.wire.worker_messages import StepReport, TrainingDone, WorkFinished
@@ -331,12 +330,9 @@ class ProcessLifecycle(SupervisedLifecycle):
     def _slots(self, node: str) -> int:
         return self._job.workers_per_node or self._context.slots(node)
 
-    def _argv(self, process: GroupProcess, address: str, port: int) -> tuple[str, ...]:  # noqa: ARG002 - for torchrun
-        return self._job.argv
-
     def _launch(self, process: GroupProcess, address: str, port: int) -> None:
         """Start a process with torchrun's environment variables. The port of rank 0 is 0: its agent picks one."""
-        argv, job = self._argv(process, address, port), self._job
+        job = self._job
         env = {
             **job.env,
             "BFTRAIN_LAUNCHER": self.launcher,
@@ -354,10 +350,10 @@ class ProcessLifecycle(SupervisedLifecycle):
         self._context.spawn(
             process.node,
             process.name,
-            argv=argv,
+            argv=job.argv,
             env=env,
             slot=process.slot,
-            warm=argv[0].endswith(".py"),
+            warm=job.argv[0].endswith(".py"),
             want_port=process.rank == 0,
             all_gpus=True,
             place=GroupPlace(self._generation, process.rank, self._size_of_group),
@@ -380,18 +376,3 @@ class ProcessLifecycle(SupervisedLifecycle):
         if not process.stopping or grace_s == 0:
             process.stopping = True
             self._context.stop(process.name, grace_s=grace_s)
-
-
-class TorchrunLifecycle(ProcessLifecycle):
-    """The command ``torchrun`` on each node, which starts the node's workers itself."""
-
-    launcher: ClassVar = "torchrun"
-
-    def _slots(self, node: str) -> int:  # noqa: ARG002 - torchrun itself starts one worker a slot
-        return 1
-
-    def _argv(self, process: GroupProcess, address: str, port: int) -> tuple[str, ...]:
-        workers = self._job.workers_per_node or self._context.slots(process.node)
-        endpoint = f"{address}:{port or '$MASTER_PORT'}"  # rank 0's agent picks a port and inserts it here
-        words = map(str, (torchrun.__file__, self._size_of_group, process.rank, workers, endpoint))
-        return (*words, *self._job.argv)

@@ -1,4 +1,4 @@
-"""Runs a script like a prefork server's worker, in a new Python: ``-m bftrain_elastic.starters.script``."""
+"""Runs a script like a prefork server's worker, in a new Python: ``-m bftrain_elastic.agent.script``."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""Starters: programs that agents run, each in a separate process."""
