@@ -15,6 +15,7 @@ from lightning.pytorch import Callback
 from bftrain_elastic.trainers import StopRequest
 from bftrain_elastic.worker import progress_report
 from bftrain_elastic.worker.batch_shares import BatchShare
+from bftrain_elastic.worker.lazy_torch import torch
 from bftrain_elastic.worker.random_numbers import mixed_seed
 
 __all__ = ["ElasticCallback"]
@@ -61,8 +62,6 @@ class ElasticCallback(Callback):  # type: ignore[misc]  # Lightning may not be i
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield this worker's part of each remaining batch of the epoch."""
-        import torch
-
         order = list(range(self._samples))
         if self._seed is not None:
             generator = torch.Generator().manual_seed(mixed_seed(self._seed, self._epoch))

@@ -9,6 +9,7 @@ from typing import NoReturn
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.wire.worker_messages import TrainingStopped
 from bftrain_elastic.worker.agent_channel import AgentChannel
+from bftrain_elastic.worker.lazy_torch import dist, torch
 from bftrain_elastic.worker.progress_report import finish
 
 
@@ -33,9 +34,6 @@ class StopRequest:
 
     def agreed(self) -> bool:
         """Return whether to stop after this step; called by all workers."""
-        import torch
-        import torch.distributed as dist
-
         if not dist.is_initialized():
             return self._received
         flag = torch.tensor([int(self._received)], device="cuda" if dist.get_backend() == "nccl" else "cpu")
@@ -45,8 +43,6 @@ class StopRequest:
     @staticmethod
     def stop(step: int) -> NoReturn:
         """Exit as requested, once all workers have saved ``step``."""
-        import torch.distributed as dist
-
         if dist.is_initialized():
             dist.barrier()
         channel = AgentChannel.from_environment()

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from bftrain_elastic.errors import BadCommit, Superseded
+from bftrain_elastic.worker.lazy_torch import torch
 from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes
 
 NAME: Final = "state"
@@ -177,14 +178,10 @@ def _header(file: BinaryIO, where: str) -> dict[str, Any]:
 
 def _host_room(flat: Tensor, most: int) -> Tensor:
     """Return main memory for a piece: a whole GPU tensor may exceed the free memory."""
-    import torch
-
     return torch.empty(min(most, flat.numel()), dtype=torch.uint8)
 
 
 def _read(file: BinaryIO, shape: TreeShape, where: str) -> Tensor:
-    import torch
-
     dtype = getattr(torch, shape.dtype)
     wanted = torch.Size(shape.sizes).numel() * dtype.itemsize
     data = bytearray(wanted)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.worker.batch_shares import BatchShare, decided_batch
+from bftrain_elastic.worker.lazy_torch import dist, torch
 from bftrain_elastic.worker.random_numbers import SeededSamples, mixed_seed
 
 
@@ -124,8 +125,6 @@ class ElasticLoader:
     def _order(self, epoch: int) -> list[int]:
         if not self._shuffle:
             return list(range(len(self._dataset)))
-        import torch
-
         dice = torch.Generator().manual_seed(mixed_seed(self._seed, epoch))
         order: list[int] = torch.randperm(len(self._dataset), generator=dice).tolist()
         return order
@@ -144,8 +143,6 @@ class ElasticLoader:
 
 def group_rank() -> tuple[int, int]:
     """Return this worker's rank and the number of workers in the present group of torch or Horovod."""
-    import torch.distributed as dist
-
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     hvd = sys.modules.get("horovod.torch")

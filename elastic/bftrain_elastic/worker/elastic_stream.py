@@ -12,6 +12,7 @@ from typing import Any, Final
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.worker.batch_shares import BatchShare
 from bftrain_elastic.worker.elastic_loader import group_rank
+from bftrain_elastic.worker.lazy_torch import dist, torch
 from bftrain_elastic.worker.random_numbers import mixed_seed, random_numbers_of
 
 _NONE: Final = object()
@@ -159,9 +160,6 @@ def _part(batch: Any, mine: slice, samples: int) -> Any:  # noqa: ANN401 - as ab
 
 def _require_same(batch: Any) -> None:  # noqa: ANN401 - as above
     """Raise if the workers of a group read different batches; called by all workers."""
-    import torch
-    import torch.distributed as dist
-
     if not (dist.is_available() and dist.is_initialized()):
         return
     digest = hashlib.blake2b(digest_size=_HASH_BYTES)

@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from bftrain_elastic.errors import ElasticError
+from bftrain_elastic.worker.lazy_torch import torch
 from bftrain_elastic.worker.process_groups import FORMING, GroupRank, OpenSocket, cut, sockets
 
 _VALUE_LIMIT: Final = 65536  # bytes
@@ -83,7 +84,6 @@ class HorovodGroup:
     def gathered(self, numbers: Sequence[float]) -> list[list[float]]:
         """Return the numbers of each member."""
         import horovod.torch as hvd
-        import torch
 
         row = torch.tensor([numbers], dtype=torch.float64)
         found: list[list[float]] = hvd.allgather(row, name="bftrain.gathered").tolist()
@@ -91,7 +91,6 @@ class HorovodGroup:
 
     def _largest(self, numbers: Sequence[float], dtype: str, name: str) -> list[Any]:
         import horovod.torch as hvd
-        import torch
 
         box = torch.tensor(numbers, dtype=getattr(torch, dtype))
         found: list[Any] = hvd.allreduce(box, op=hvd.Max, name=name).tolist()

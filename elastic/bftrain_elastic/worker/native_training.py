@@ -9,6 +9,7 @@ from typing import Final
 
 from bftrain_elastic.wire.worker_messages import CopyPlace, FormGroup, GroupConfirmed, GroupJoined, TrainingDone
 from bftrain_elastic.worker import progress_report
+from bftrain_elastic.worker.lazy_torch import dist
 from bftrain_elastic.worker.process_groups import (
     FORMING,
     GroupRank,
@@ -104,8 +105,6 @@ class NativeTraining(RegroupedTraining):
         group = self._own.group
         store = self._store.store
         if place.rank:
-            import torch.distributed as dist
-
             store = dist.TCPStore(*order.store, is_master=False, wait_for_workers=False, timeout=FORMING)
         group.join(place, store)
         group.settle()  # the next part takes time in proportion to the state's size

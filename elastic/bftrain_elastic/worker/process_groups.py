@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from bftrain_elastic.wire.network_interfaces import networking
+from bftrain_elastic.worker.lazy_torch import dist, torch
 from bftrain_elastic.worker.state_tree import StateTree
 
 FORMING: Final = timedelta(seconds=20)  # how long members may keep each other waiting while a group forms
@@ -58,8 +59,6 @@ class GroupStore:
     """A store for other workers at ``address``; it listens on this address only."""
 
     def __init__(self, address: str, port: int = 0) -> None:
-        import torch.distributed as dist
-
         door = socket.create_server((address, port), backlog=1024)
         self.host, self.port = door.getsockname()[:2]
         self.store = dist.TCPStore(
@@ -85,16 +84,12 @@ def survive_peers() -> None:
 
 def use_own_device() -> None:
     """Make the worker's own GPU, if any, the default CUDA device."""
-    import torch
-
     if torch.cuda.is_available():
         torch.cuda.set_device(own_gpu())
 
 
 def own_gpu() -> int:
     """Return the number of the worker's GPU: the only visible one, or under torchrun the local rank."""
-    import torch
-
     return int(os.environ.get("LOCAL_RANK", "0")) % int(torch.cuda.device_count())
 
 
@@ -102,8 +97,6 @@ def aside(tree: StateTree) -> AbstractContextManager[object]:
     """Run on a separate CUDA stream: the GPU may be stuck in earlier work on the default one."""
     if not any(one.device.type == "cuda" for one in tree.tensors):
         return nullcontext()
-    import torch
-
     stream: AbstractContextManager[object] = torch.cuda.stream(torch.cuda.Stream())
     return stream
 
@@ -125,14 +118,9 @@ class ProcessGroup:
 
     def form_alone(self) -> None:
         """Make a single-worker group, for code that needs a group."""
-        import torch.distributed as dist
-
         self._form(dist.HashStore())
 
     def _form(self, store: Any) -> None:  # noqa: ANN401 - torch.distributed.Store
-        import torch
-        import torch.distributed as dist
-
         use_own_device()
         self._before = sockets()
         self._hook = sys.excepthook
@@ -150,15 +138,11 @@ class ProcessGroup:
         """Wait until all members have met, and lift the short time-out of the beginning."""
         self.largest(0)
         if self._joined:
-            import torch.distributed as dist
-
             with suppress(AttributeError):  # some versions of torch cannot change it
                 dist.distributed_c10d._set_pg_timeout(TRAINING)  # noqa: SLF001 - there is no public way
 
     def leave(self, *, broken: bool = False) -> None:
         """Leave the group, if any. Leaving a ``broken`` one releases members that wait for this one."""
-        import torch
-
         if broken:
             self.abort()
         if self._joined:
@@ -177,9 +161,6 @@ class ProcessGroup:
         if not self._joined:
             return
         cut(sockets() - self._before)
-        import torch
-        import torch.distributed as dist
-
         group = dist.group.WORLD
         if group is not None and torch.cuda.is_available():
             with suppress(RuntimeError):  # already aborted
@@ -207,9 +188,6 @@ class ProcessGroup:
         return self._reduced(numbers, "float64", "SUM")
 
     def _reduced(self, numbers: Sequence[float], dtype: str, operation: str) -> list[Any]:
-        import torch
-        import torch.distributed as dist
-
         box = torch.tensor(numbers, dtype=getattr(torch, dtype))
         dist.all_reduce(box, getattr(dist.ReduceOp, operation))
         found: list[Any] = box.tolist()
@@ -226,15 +204,11 @@ class ProcessGroup:
 
 def lost(error: RuntimeError) -> bool:
     """Return whether an error means that another member is gone, rather than a mistake in the script."""
-    import torch.distributed as dist
-
     return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in _LOST)
 
 
 def warm_up() -> None:
     """Do the operations that are slow the first time: connections, gradients, a wrapped model."""
-    import torch
-    import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
     hook = sys.excepthook
@@ -281,8 +255,6 @@ _PATIENCE_S: Final = 30.0  # time that a new group waits for the shutdown; a gro
 
 def destroy_groups() -> None:
     """Destroy all of torch's groups, including broken ones and subgroups of the script."""
-    import torch.distributed as dist
-
     c10d = dist.distributed_c10d
     _left.append(list(c10d._world.pg_names))  # noqa: SLF001 - there is no public way to subgroups
     for end in (dist.destroy_process_group, c10d._abort_process_group, _forget):  # noqa: SLF001 - as above
@@ -295,8 +267,6 @@ def destroy_groups() -> None:
 
 def destroy_in_background() -> None:
     """Make torch forget all of its groups, and let a thread shut them down in torch's usual sequence."""
-    import torch.distributed as dist
-
     names = dist.distributed_c10d._world.pg_names  # noqa: SLF001 - there is no public way to subgroups
     groups = sorted(names, key=names.__getitem__, reverse=True)
     if not all(hasattr(one, "shutdown") for one in groups):  # an older torch
@@ -324,16 +294,12 @@ def restart_group_count() -> None:
     Members of a group find each other in the store under the number of the group, and every process counts groups
     independently. torch resets the count when a group is destroyed, but not after a group that did not form.
     """
-    import torch.distributed as dist
-
     if not dist.is_initialized():
         dist.distributed_c10d._world.group_count = 0  # noqa: SLF001 - there is no public way
 
 
 def _forget() -> None:
     """Clear torch's lists of groups, as destroy_process_group does when it succeeds."""
-    import torch.distributed as dist
-
     c10d = dist.distributed_c10d
     world = c10d._world  # noqa: SLF001 - there is no public way
     c10d._update_default_pg(None)  # noqa: SLF001 - as above

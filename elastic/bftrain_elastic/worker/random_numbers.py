@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from bftrain_elastic.worker.batch_shares import BatchShare
+from bftrain_elastic.worker.lazy_torch import torch
 
 _SEEDS: Final = 2**63
 _NUMPY_SEEDS: Final = 2**32
@@ -24,8 +25,6 @@ def mixed_seed(seed: int, *numbers: int) -> int:
 
 def seed_all(seed: int) -> None:
     """Seed the random numbers of PyTorch, Python, and NumPy if the script uses it."""
-    import torch
-
     random.seed(seed)
     torch.manual_seed(seed)
     if (numpy := sys.modules.get("numpy")) is not None:
@@ -35,8 +34,6 @@ def seed_all(seed: int) -> None:
 @contextmanager
 def random_numbers_of(seed: int) -> Iterator[None]:
     """Draw random numbers from a separate seed on the CPU, then restore the present generators."""
-    import torch
-
     numpy = sys.modules.get("numpy")
     before, before_numpy = random.getstate(), None if numpy is None else numpy.random.get_state()
     try:
@@ -91,8 +88,6 @@ def random_numbers_by_sample(seed: int, samples: int, share: BatchShare) -> Iter
 
 def _draw(func: Any, args: Any, kwargs: Any, samples: int, mine: slice) -> Any:  # noqa: ANN401 - an operation of torch
     """Run an operation; random operations run for the whole batch."""
-    import torch
-
     first, count = args[0] if args else None, len(range(samples)[mine])
     if (
         torch.Tag.nondeterministic_seeded not in func.tags

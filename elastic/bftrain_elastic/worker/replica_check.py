@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.wire.worker_messages import ReplicasDiffer
+from bftrain_elastic.worker.lazy_torch import torch
 from bftrain_elastic.worker.state_values import StateInternals
 
 _EVERY: Final = 500  # commits between comparisons in an old group; a new one compares at 2, 4, 8, ... commits
@@ -41,8 +42,6 @@ def compare_replicas(
 
 def _checksum(values: Iterable[Any], commits: int) -> tuple[float, float, float]:
     """Return a digest of the parameters' shapes, a checksum of their values, and the checksum's tolerance."""
-    import torch
-
     found = [one for value in with_parts(values) for one in _parameters(value) if one.numel()]
     tensors = list({id(one): one.detach() for one in found}.values())
     # Divided tensors cannot be compared

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bftrain_elastic.errors import BadCommit, BadScript
+from bftrain_elastic.worker.lazy_torch import dist, torch
 from bftrain_elastic.worker.process_groups import ProcessGroup
 from bftrain_elastic.worker.state_tree import copied, fold
 
@@ -63,8 +64,6 @@ class ShardedTraining:
 
     def join(self) -> tuple[Untyped, Untyped]:
         """Return model and optimizer for the present group, as they were at the last commit; of all its members."""
-        import torch.distributed as dist
-
         self.model = self.optimizer = None
         gc.collect()  # divided models refer to themselves, and their memory is needed
         self.model = trained = self._build()
@@ -84,8 +83,6 @@ class ShardedTraining:
         return self.commits.source if self.commits is not None else None
 
     def _make_optimizer(self) -> Untyped:
-        import torch.distributed as dist
-
         try:
             return self._optimize(self.model.parameters())
         except ValueError as error:
@@ -178,8 +175,6 @@ def _local(optimizer: Untyped) -> Untyped:
 
 def _tensor_of(place: str, value: Untyped, parameter: Untyped) -> dict[str, Untyped]:
     """Return a value of an optimizer as a tensor, with its name; empty for ``None``."""
-    import torch
-
     if isinstance(value, torch.Tensor):
         if hasattr(value, "full_tensor") and value.shape != parameter.shape:
             what = f"its optimizer divides {place} otherwise than the parameter"
@@ -195,8 +190,6 @@ def _tensor_of(place: str, value: Untyped, parameter: Untyped) -> dict[str, Unty
 
 def _make_optimizer_state(begin: str, model: Untyped, optimizer: Untyped, saved: Mapping[str, Untyped]) -> None:
     """Create the values of an optimizer for this worker's parameters, as saved ones are; they are filled later."""
-    import torch
-
     local, names = _local(optimizer), _names(model)
     own = {id(one) for one in _parameters(local)}
     keys: dict[str, list[tuple[str, Untyped]]] = {}

@@ -13,6 +13,7 @@ from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.wire.worker_messages import StateInMemory, TrainingDone, TrainingStopped
 from bftrain_elastic.worker import progress_report
 from bftrain_elastic.worker.agent_channel import AgentChannel
+from bftrain_elastic.worker.lazy_torch import dist
 from bftrain_elastic.worker.process_groups import GroupRank, GroupStore, listen_on, lost
 from bftrain_elastic.worker.regrouped_training import ADDRESS, REASON_LETTERS, SIZE, end_together, reason_left
 from bftrain_elastic.worker.state import RegroupSignal, State, leave_group
@@ -106,6 +107,4 @@ def _named_store(place: GroupRank) -> Any:  # noqa: ANN401 - torch.distributed.S
     listen_on(os.environ.get(ADDRESS, address))
     if place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return GroupStore(address, port).store
-    import torch.distributed as dist
-
     return dist.TCPStore(address, port, is_master=False, wait_for_workers=False)

@@ -13,6 +13,7 @@ from bftrain_elastic.errors import BadScript
 from bftrain_elastic.wire.worker_messages import StateInMemory
 from bftrain_elastic.worker import progress_report
 from bftrain_elastic.worker.batch_shares import BatchShare, decided_batch
+from bftrain_elastic.worker.lazy_torch import torch
 from bftrain_elastic.worker.process_groups import own_gpu
 from bftrain_elastic.worker.random_numbers import mixed_seed, random_numbers_by_sample
 from bftrain_elastic.worker.replica_check import compare_replicas, refuse_sharded
@@ -82,8 +83,6 @@ class State(StateBase):
     @property
     def device(self) -> Any:  # noqa: ANN401 - torch.device
         """The device for tensors: the worker's GPU, or the CPU. Under torchrun it is one of several visible GPUs."""
-        import torch
-
         if not torch.cuda.is_available():
             return torch.device("cpu")
         return torch.device("cuda", own_gpu())
@@ -317,8 +316,6 @@ def single_worker_model(module: Any) -> Any:  # noqa: ANN401 - torch.nn.Module
 
 @functools.cache
 def _wrapper() -> Any:  # noqa: ANN401 - a class of torch.nn.Module
-    import torch
-
     class SingleWorkerModel(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
         """A wrapper with the interface of ``DistributedDataParallel`` that exchanges no gradients."""
 

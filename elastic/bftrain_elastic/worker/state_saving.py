@@ -13,6 +13,7 @@ from bftrain_elastic.wire.worker_messages import CopyPlace, StateMoving, StateNo
 from bftrain_elastic.worker import checkpoint_file, outside_copy
 from bftrain_elastic.worker.background_save import AT_ONCE_BYTES, fits_in_memory
 from bftrain_elastic.worker.checkpoint_file import SavedCommit
+from bftrain_elastic.worker.lazy_torch import torch
 from bftrain_elastic.worker.process_groups import aside
 from bftrain_elastic.worker.state_tree import StateTree, alike, size_of
 from bftrain_elastic.worker.state_values import (
@@ -181,8 +182,6 @@ def _has_room(own: StateInternals, tree: StateTree, *, current: bool) -> bool:
 
 def _make_room(own: StateInternals, tree: StateTree, count: int) -> None:
     """Allocate memory for a copy: the kernel takes longer for it than copying does."""
-    import torch
-
     try:
         for _ in range(count):
             own.copies.spares.append(StateTree(tree.plain, [torch.empty_like(one).zero_() for one in tree.tensors]))

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from bftrain_elastic.wire.worker_messages import StateMoving
 from bftrain_elastic.worker.background_save import fits_in_memory
+from bftrain_elastic.worker.lazy_torch import dist, torch
 from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes, places_of, size_of
 from bftrain_elastic.worker.state_values import CopyInPieces, StateBase, StateInternals, capture, inner, restore
@@ -76,8 +77,6 @@ def prepare(state: StateBase, peer: str) -> None:
     """
     host, _, port = peer.rpartition(":")
     if host:
-        import torch.distributed as dist
-
         with suppress(RuntimeError, OSError):  # the peer is gone or has no description: memory is allocated later
             store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=_LOOKING)
             if store.check([_DESCRIPTION]):
@@ -85,8 +84,6 @@ def prepare(state: StateBase, peer: str) -> None:
 
 
 def _make_room(state: StateBase, description: bytes) -> None:
-    import torch
-
     own, mine = inner(state), capture(state)
     tree = receivable(description, mine)
     present = {id(one) for one in mine.tensors}
@@ -116,9 +113,6 @@ def move(place: GroupRank, tree: StateTree, sources: Sequence[int] = (0,), on_pa
     lacking = [rank for rank in range(place.workers) if rank not in sources]
     if not lacking:
         return
-    import torch
-    import torch.distributed as dist
-
     size, on_part = size_of(tree), on_part or (lambda *_: None)
     # Members that have the tree and need not receive it
     others = size > _LEAST_PIECE_BYTES and len(lacking) + 1 < place.workers
@@ -183,9 +177,6 @@ class _Pieces:
 
     def send(self, piece: Sequence[TensorPart], *, scratch: bool) -> None:
         """Start to broadcast a piece from rank 0; ``scratch``: this member has it, and drops the received bytes."""
-        import torch
-        import torch.distributed as dist
-
         size, device = sum(part.stop - part.start for part in piece), self._tensors[piece[0].number].device
         if scratch or (self._receives and len(piece) > 1):
             data = torch.empty(size, dtype=torch.uint8, device=device)
@@ -231,9 +222,6 @@ def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool) -> Non
 
 def broadcast_bytes(data: bytes) -> bytes:
     """Return the bytes of rank 0; called by all members."""
-    import torch
-    import torch.distributed as dist
-
     length = torch.tensor([len(data)], dtype=torch.int64)
     dist.broadcast(length, src=0)
     box = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(int(length), dtype=torch.uint8)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bftrain_elastic.errors import BadCommit, BadScript
+from bftrain_elastic.worker.lazy_torch import torch
 
 _COPY_SHARE: Final = 0.25  # maximum share of the GPU's free memory for a copy; training needs the rest
 _DIGEST_BYTES: Final = 7  # the number and its negative must fit into 64 bits
@@ -128,8 +129,6 @@ class TreeShape:
     @property
     def here(self) -> str:
         """The kind of device for this tensor on this machine: the CPU if the kind is missing."""
-        import torch
-
         return self.device if self.device != "cuda" or torch.cuda.is_available() else "cpu"
 
     @classmethod
@@ -139,15 +138,11 @@ class TreeShape:
 
     def empty(self) -> Tensor:
         """Return an uninitialised tensor of this shape."""
-        import torch
-
         return torch.empty(self.sizes, dtype=getattr(torch, self.dtype), device=self.here)
 
 
 def as_bytes(tensor: Tensor) -> Tensor:
     """View a tensor as a row of bytes."""
-    import torch
-
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
@@ -163,8 +158,6 @@ def copied(tree: StateTree, into: StateTree | None) -> StateTree:
     """
     if not tree.tensors:
         return tree
-    import torch
-
     with torch.no_grad():
         if into is None or not alike(into, tree):
             on_host = too_large(tree.tensors)
@@ -182,8 +175,6 @@ def put_back(tree: StateTree, current: StateTree) -> StateTree | None:
     if not (alike(tree, current) and places_of(tree.plain) == places_of(current.plain)):
         return None
     if tree.tensors:
-        import torch
-
         with torch.no_grad():
             for mine, theirs in zip(current.tensors, tree.tensors, strict=True):
                 if (mine.data_ptr(), mine.stride()) != (theirs.data_ptr(), theirs.stride()):  # received in place
@@ -213,8 +204,6 @@ def _places(node: list[Any], path: tuple[object, ...] = ()) -> list[tuple[object
 
 
 def _twin(tensor: Tensor, *, on_host: bool) -> Tensor:
-    import torch
-
     if not (on_host and tensor.device.type == "cuda"):
         return tensor.clone()
     # Pinned memory lets the GPU write there asynchronously
@@ -226,8 +215,6 @@ def too_large(tensors: Sequence[Tensor]) -> bool:
     needed = sum(one.numel() * one.element_size() for one in tensors if one.device.type == "cuda")
     if not needed:
         return False
-    import torch
-
     free = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     return bool(needed > _COPY_SHARE * free)
 

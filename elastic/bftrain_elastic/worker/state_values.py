@@ -12,6 +12,7 @@ from bftrain_elastic.errors import BadScript
 from bftrain_elastic.wire.messages import WireMessage
 from bftrain_elastic.wire.worker_messages import StateOnDisk
 from bftrain_elastic.worker.background_save import AT_ONCE_BYTES, BackgroundJob, fits_in_memory
+from bftrain_elastic.worker.lazy_torch import torch
 from bftrain_elastic.worker.outside_copy import OutsideCopy
 from bftrain_elastic.worker.process_groups import ProcessGroup
 from bftrain_elastic.worker.state_tree import (
@@ -241,12 +242,9 @@ def _load(name: str, present: Any, value: Any) -> None:  # noqa: ANN401 - an obj
         what = f"cannot take its values: {' '.join(str(error).split())}"
         fix = "make all of it before run(), frozen until it is trained"
         raise BadScript(what, where=f"state[{name!r}]", fix=fix) from error
-    if hasattr(present, "param_groups"):
-        import torch
-
-        # Other optimizers may read another form
-        if type(present).load_state_dict is torch.optim.Optimizer.load_state_dict:
-            _undo_casts(present, value)
+    # Other optimizers may read another form
+    if hasattr(present, "param_groups") and (type(present).load_state_dict is torch.optim.Optimizer.load_state_dict):
+        _undo_casts(present, value)
 
 
 def _undo_casts(optimizer: Any, saved: Any) -> None:  # noqa: ANN401 - torch.optim.Optimizer, and its state_dict
@@ -321,8 +319,6 @@ class CopyInPieces:
     """Copies a state as the point to return to, part by part, while it is being sent."""
 
     def __init__(self, own: StateInternals, tree: StateTree) -> None:
-        import torch
-
         self._own, self._tensors = own, tree.tensors
         own.copies.step = NO_STEP  # the old copy's memory is reused
         self._room = room = own.copies.room(own.in_use)
