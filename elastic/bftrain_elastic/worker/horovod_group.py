@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from bftrain_elastic.errors import ElasticError
-from bftrain_elastic.worker.lazy_torch import torch
+from bftrain_elastic.worker.lazy_torch import hvd, torch
 from bftrain_elastic.worker.process_groups import FORMING, GroupRank, OpenSocket, cut, sockets
 
 _VALUE_LIMIT: Final = 65536  # bytes
@@ -43,7 +43,6 @@ class HorovodGroup:
 
     def form(self, place: GroupRank, store: Sequence[Any], rescue: Callable[[], object]) -> None:
         """Join a new group; ``rescue`` is called if Horovod aborts the process meanwhile."""
-        import horovod.torch as hvd
         from horovod.common.exceptions import HorovodInternalError
 
         hvd.shutdown()
@@ -66,8 +65,6 @@ class HorovodGroup:
 
     def leave(self) -> None:
         """Leave the group, and remove all its state."""
-        import horovod.torch as hvd
-
         hvd.shutdown()
         self._grouped = False
         self.meeting.close()
@@ -83,15 +80,11 @@ class HorovodGroup:
 
     def gathered(self, numbers: Sequence[float]) -> list[list[float]]:
         """Return the numbers of each member."""
-        import horovod.torch as hvd
-
         row = torch.tensor([numbers], dtype=torch.float64)
         found: list[list[float]] = hvd.allgather(row, name="bftrain.gathered").tolist()
         return found
 
     def _largest(self, numbers: Sequence[float], dtype: str, name: str) -> list[Any]:
-        import horovod.torch as hvd
-
         box = torch.tensor(numbers, dtype=getattr(torch, dtype))
         found: list[Any] = hvd.allreduce(box, op=hvd.Max, name=name).tolist()
         return found

@@ -20,6 +20,7 @@ from bftrain_elastic.wire.worker_messages import FormGroup, GroupConfirmed, Grou
 from bftrain_elastic.worker import checkpoint_file
 from bftrain_elastic.worker.agent_channel import AgentChannel
 from bftrain_elastic.worker.horovod_group import HorovodGroup, end_without_horovod, environment
+from bftrain_elastic.worker.lazy_torch import hvd
 from bftrain_elastic.worker.process_groups import FORMING, GroupRank
 from bftrain_elastic.worker.progress_report import GroupReport, Report
 from bftrain_elastic.worker.regrouped_training import ADDRESS, RegroupedTraining, is_caused_by_notice, reason_left
@@ -221,8 +222,6 @@ class _HorovodTraining(RegroupedTraining):
             raise HostsUpdatedInterrupt(skip_sync=False)
 
     def _take_values_of_first(self, names: set[str]) -> None:
-        import horovod.torch as hvd
-
         own, state = self._own, self._horovod_state
         values = {name: getattr(state, name) for name in state._saved_state if _paper(name) in names}  # noqa: SLF001 - Horovod's names of what is kept as it is
         found = hvd.broadcast_object(

@@ -1,4 +1,4 @@
-"""``torch`` and ``torch.distributed``, imported on first use: scripts without torch start fast without it."""
+"""``torch`` and Horovod, imported on first use: scripts without torch start fast without it."""
 
 from __future__ import annotations
 
@@ -16,3 +16,4 @@ class _LazyModule:
 
 torch: Any = _LazyModule("torch")
 dist: Any = _LazyModule("torch.distributed")
+hvd: Any = _LazyModule("horovod.torch")

@@ -11,7 +11,7 @@ from typing import Final
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.worker.agent_channel import AgentChannel
 from bftrain_elastic.worker.native_training import NativeTraining
-from bftrain_elastic.worker.sharded_training import ShardedTraining
+from bftrain_elastic.worker.sharded_training import ShardedCommits, ShardedTraining
 from bftrain_elastic.worker.single_training import train_in_one_group
 from bftrain_elastic.worker.state import State
 from bftrain_elastic.worker.state_values import inner
@@ -32,8 +32,6 @@ def run(state: State, train: Callable[[State], None]) -> None:
     if folder:
         once(folder)
     if parts := {name: one for name, one in vars(state).items() if isinstance(one, ShardedTraining)}:
-        from bftrain_elastic.worker.sharded_commits import ShardedCommits
-
         inner(state).shards = ShardedCommits(state, parts)
     channel = AgentChannel.from_environment()
     if channel is not None and os.environ.get(LAUNCHER) == "native":
