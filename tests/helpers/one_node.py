@@ -127,8 +127,8 @@ class RecordingListener:
     def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in Course
         self._hear("exited", worker, exit)
 
-    def tasks_with(self, identity: str) -> list[str]:
-        return [identity] if self.takes else []
+    def task_of(self, identity: str) -> str:
+        return identity if self.takes else ""
 
     def tick(self, now: float) -> None: ...
 

@@ -47,8 +47,8 @@ class HubListener(Protocol):
     def adopt(self, task: str, node: str, left: LeftWorker) -> bool:
         """Return whether a launcher adopts a worker of an earlier manager, or needs its exit."""
 
-    def tasks_with(self, identity: str) -> list[str]:
-        """Return the names of the launcher's tasks with this identity, under which copies of states are kept."""
+    def task_of(self, identity: str) -> str:
+        """Return the launcher's task with this identity, under which copies of its state are kept, or ""."""
 
     def tick(self, now: float) -> None:
         """Do periodic work, ten times a second."""
@@ -222,11 +222,10 @@ class AgentHub(ThreadCalls):
             agent.send(wire.ForgetWorkers(task))
 
     def forget_copies(self, identity: str) -> None:
-        """Drop the copies of a state, unless its task is still there under another name."""
-        if not self._tasks_with(identity):
-            self.copies.forget(identity)
-            for agent in self._agents.values():
-                agent.send(wire.DropCopy(identity))
+        """Drop the copies of a task's state."""
+        self.copies.forget(identity)
+        for agent in self._agents.values():
+            agent.send(wire.DropCopy(identity))
 
     def busy(self, listener: HubListener) -> bool:
         """Return whether any worker of ``listener`` is left."""
@@ -327,15 +326,15 @@ class AgentHub(ThreadCalls):
     def _known_copies(self, agent: AgentConnection, copies: Sequence[wire.CopyHeld]) -> tuple[wire.CopyHeld, ...]:
         """Return the copies whose task is here; the agent drops the rest."""
         for copy in copies:
-            if not self._tasks_with(copy.task):
+            if not self._task_of(copy.task):
                 agent.send(wire.DropCopy(copy.task))
-        return tuple(copy for copy in copies if self._tasks_with(copy.task))
+        return tuple(copy for copy in copies if self._task_of(copy.task))
 
-    def _tasks_with(self, identity: str) -> list[str]:
-        return [task for listener in self._listeners for task in listener.tasks_with(identity)]
+    def _task_of(self, identity: str) -> str:
+        return next(filter(None, (listener.task_of(identity) for listener in self._listeners)), "")
 
     def _emit_of_copies(self, event: Message) -> None:
-        for task in self._tasks_with(event["task"]):
+        if task := self._task_of(event["task"]):
             self.emit({**event, "task": task})
 
     def _forward(self, owner: WorkerOwner, message: WireMessage) -> None:

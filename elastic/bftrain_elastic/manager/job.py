@@ -31,8 +31,7 @@ class LauncherJob:
     is then a preemption or a failure. ``work_samples`` is the whole work, if known. A task that makes no step for
     ``stall_limit_s`` seconds gives its nodes back; 0: never. With ``setup`` (lines of bash), ``prefix`` (words in front
     of the command) or ``python`` it runs in its own environment and is not forked. ``identity`` is never used
-    by another task, even if its name or folder is reused: in-memory copies of its state are kept under it (default:
-    the folder).
+    by another task, even if its name or folder is reused: copies of its state are kept under it (default: the folder).
     """
 
     argv: tuple[str, ...]

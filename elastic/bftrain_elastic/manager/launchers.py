@@ -196,9 +196,9 @@ class AgentLauncher:
             return False
         return bool(self.tell_task(task, lambda lifecycle: lifecycle.adopt(node, left)))
 
-    def tasks_with(self, identity: str) -> list[str]:
-        """Return the tasks with an identity: two while one is renamed."""
-        return [task for task, job in self._jobs.items() if job.identity == identity]
+    def task_of(self, identity: str) -> str:
+        """Return the task with an identity, or ""."""
+        return next((task for task, job in self._jobs.items() if job.identity == identity), "")
 
     def tick(self, now: float) -> None:
         """Call all lifecycles."""

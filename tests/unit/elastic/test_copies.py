@@ -216,22 +216,6 @@ def test_a_new_task_never_gets_the_copies_of_an_earlier_one_with_its_name(
     assert newest(hub, "2") == CopyPlace("127.0.0.1", 7000, "2")
 
 
-def test_a_renamed_task_keeps_its_copies(
-    hub: AgentHub, comes: Comes, inbox: MessageInbox, launcher: AgentLauncher, tmp_path: Path
-) -> None:
-    launcher.add("a", job(tmp_path, "1"))
-    agent = comes("n1")
-    agent.send(**CopyServing(7000, MB).to_dict() | {"held": [held("1")]})
-    inbox.until("copied")
-    launcher.add("b", job(tmp_path, "1"))
-    launcher.drop("a")
-    assert newest(hub, "1") == CopyPlace("127.0.0.1", 7000, "1")
-    agent.send(**held("1", 9))
-    assert inbox.until("copied", 2)["task"] in {"a", "b"}
-    launcher.drop("b")
-    assert agent.hear("drop_copy")["task"] == "1"
-
-
 # -- the agent
 
 
