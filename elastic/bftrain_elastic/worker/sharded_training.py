@@ -114,8 +114,7 @@ class ShardedTraining:
         name = commits.name_of(self)
         _make_optimizer_state(f"{name}/optimizer/", self.model, self.optimizer, saved)
         planner = checkpoint.DefaultLoadPlanner(allow_partial_load=True)
-        alone = commits.place.workers == 1
-        checkpoint.load(self.tensors(name), storage_reader=reader, planner=planner, no_dist=alone)
+        checkpoint.load(self.tensors(name), storage_reader=reader, planner=planner)
         _restore_numbers(self.optimizer)
         for optimizer in (self.optimizer, _local(self.optimizer)):
             for group, settings in zip(optimizer.param_groups, self._settings, strict=True):
@@ -219,7 +218,7 @@ class ShardedCommits:
             name += "-again"
         tensors = {key: one for part_name, part in self._parts.items() for key, one in part.tensors(part_name).items()}
         try:
-            checkpoint.save(tensors, checkpoint_id=folder / name, no_dist=self.place.workers == 1)
+            checkpoint.save(tensors, checkpoint_id=folder / name)
             if self.place.rank == 0:
                 self._publish(state, folder, name)
         except (OSError, BadCommit, checkpoint.api.CheckpointException) as error:
