@@ -114,7 +114,6 @@ def results_of_workload(path: Path, options: WorkloadOptions, target: Path) -> d
         "aside": found.rows.aside,
         "kinds": sorted(finding.name for finding in found.findings),
         "findings": {each.name: [each.count, each.node_s or 0.0, each.first] for each in found.findings},
-        "refused": [f"{row.where}: {row.reason}" for row in found.refused],
         "speeds_of": [found.node_kind or "", *found.kinds, found.reference or ""],
     }
 

@@ -25,7 +25,6 @@ FORMATS: Final = ("gavel", "philly", "blox", "swf", PUBLISHED)
 STDIN: Final = "-"
 _PAIR: Final = 2  # files of the published replayer's tasks
 _WORTH_A_BAR: Final = 1 << 18  # bytes
-_MOST_NAMED: Final = 5  # rows listed one by one
 _PLAIN_OPTIONS: Final = (
     "speeds",
     "node_kind",
@@ -72,7 +71,7 @@ _WORKLOAD_OPTIONS: Final = (*_PLAIN_OPTIONS, "kinds", "window", "begin", "timezo
 @click.option("--log", type=FILE, default=None, help="The log that the tasks are for: submit_s counts from its start.")
 @click.option("--begin", default=None, metavar="TIME", help="Origin of submit_s: seconds or ISO [first job].")
 @click.option("--timezone", default=None, help="Zone of times that have none, such as America/Los_Angeles [UTC].")
-@click.option("--strict", is_flag=True, help="End at the first doubtful row.")
+@click.option("--strict", is_flag=True, help="Reject files with doubtful rows.")
 @click.option("--exact", is_flag=True, help="Published tasks: keep exact speeds even if they round to a profile.")
 @prints_results
 def command(
@@ -153,7 +152,6 @@ def _workload(file: Path, path: Path, options: WorkloadOptions, out: Output) -> 
         "reference": found.reference,
         "rows": found.rows,
         "findings": findings_data(found.findings),
-        "refused": found.refused,
         "sources": found.sources,
     }
     out.result(figures, lambda: f"{path}: {counted(len(found.tasks), 'task')}\n" + "\n".join(words))
@@ -197,9 +195,6 @@ def _import_lines(found: TrainingWorkload, options: WorkloadOptions) -> Iterator
 def _warnings(found: TrainingWorkload) -> Iterator[str]:
     from bftrain_datasets.importing.findings import HAZARDS, is_doubt
 
-    doubtful = [each for each in found.refused if HAZARDS[each.reason].doubt]
-    for each in doubtful[:_MOST_NAMED]:
-        yield f"{each.where}: {each.what}: rejected"
     for finding in found.findings:
         hazard = HAZARDS[finding.name]
         if is_doubt(finding) or hazard.aside:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -308,15 +308,10 @@ def whole_jobs(records: Iterable[SwfRow], tally: FindingsTally) -> Iterator[SwfR
     yield from parts_of_jobs.finish(tally)
 
 
-def rows(
-    lines: Iterable[tuple[int, str]],
-    tally: FindingsTally,
-    header: SwfHeader,
-    leave_out: Callable[[], object] | None = None,
-) -> Iterator[SwfRow]:
+def rows(lines: Iterable[tuple[int, str]], tally: FindingsTally, header: SwfHeader) -> Iterator[SwfRow]:
     """Yield each job's fields, as written and as numbers; the caller uses or rejects each row.
 
-    Comments go into the ``header``. A line with no job is skipped here, unless ``leave_out`` is called for it.
+    Comments go into the ``header``. A line with no job is skipped here.
     """
     for number, line in lines:
         text = line.strip()
@@ -329,10 +324,7 @@ def rows(
         parts = text.split(None, FIELDS)
         values = _numbers(parts)
         if values is None:
-            if leave_out is None:
-                tally.set_aside("malformed")
-            else:
-                leave_out()
+            tally.set_aside("malformed")
             continue
         if "\t" in text or ("." in text and any("." in part for part in parts[SUBMIT : PROCS + 1])):
             tally.note("notation")

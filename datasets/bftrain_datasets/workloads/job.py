@@ -1,4 +1,4 @@
-"""Parts of a workload import: options, row data, the reasons for unusable rows, and row counts."""
+"""Parts of a workload import: options, row data, and the reasons for unusable rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Final, TypeVar
 
-from bftrain.errors import BadInput, BadValue
+from bftrain.errors import BadValue
 from bftrain.nodesets import MOST_NODES
-from bftrain_datasets.importing.findings import HAZARDS, FindingsTally
+from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.text_cells import MOST_DIGITS
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +30,7 @@ class WorkloadOptions:
 
     Only the ``first`` jobs are considered. Jobs that arrive in the ``window`` (start and end on the file's clock)
     become tasks. ``submit_s`` counts from ``begin_s`` (seconds UTC; default: the first task). ``zone`` is the default
-    time zone. A ``strict`` import stops at the first doubtful row.
+    time zone. A ``strict`` import rejects doubtful rows.
     """
 
     format: str | None = None
@@ -90,85 +92,52 @@ class TrainingJob:
 
 
 class UnusableJob(Exception):
-    """Raised for an unusable row: ``reason`` is a hazard name, ``what`` the problem, ``fix`` the advice."""
+    """Raised for a row that cannot become a task; ``reason`` is the name of a finding."""
 
-    def __init__(self, reason: str, what: str, fix: str = "correct the row, or remove it") -> None:
-        super().__init__(reason, what, fix)
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
         self.reason = reason
-        self.what = what
-        self.fix = fix
 
 
-def number_of(text: str, field: str, *, reason: str = "malformed") -> float:
+def number_of(text: str, *, reason: str = "malformed", at_least: float = -math.inf) -> float:
     """Return the number in a field."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value):
-        raise UnusableJob(reason, f"{field}: {text[:40]!r} is not a number", f"write {field} as a plain number")
+    if not math.isfinite(value) or value < at_least:
+        raise UnusableJob(reason)
     return value
 
 
-def gang_of(text: str, field: str) -> int:
-    """Return a job's number of GPUs or processors; 0 if missing."""
+def gang_of(text: str) -> int:
+    """Return a job's number of GPUs or processors, at least 1."""
     digits = text.strip().removesuffix(".0")
     if not digits.isdecimal():
-        raise UnusableJob("malformed", f"{field}: {text[:40]!r} is not a whole number", "use a whole number")
+        raise UnusableJob("malformed")
     if len(digits) > MOST_DIGITS or int(digits) > MOST_NODES:
-        raise UnusableJob("bad_value", f"{field}: {digits[:40]} are more than any machine has")
+        raise UnusableJob("bad_value")
     if int(digits) == 0:
-        raise UnusableJob("no_usage", f"{field}: 0")
+        raise UnusableJob("no_usage")
     return int(digits)
 
 
-def duration_of(seconds: float, field: str) -> float:
-    """Return a run time after checking that it is not negative."""
-    if seconds < 0:
-        raise UnusableJob("bad_value", f"{field}: {seconds:g} s is negative")
-    if seconds == 0:
-        raise UnusableJob("no_usage", f"{field}: 0")
+def duration_of(seconds: float) -> float:
+    """Return a run time after checking that it is positive."""
+    if seconds <= 0:
+        raise UnusableJob("no_usage" if seconds == 0 else "bad_value")
     return seconds
 
 
-T = TypeVar("T")
-
-MOST_KEPT: Final = 1000  # rejected rows with messages; further rows are only counted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedRow:
-    """A rejected row: the ``reason`` is a hazard name, ``where`` its place, ``what`` the problem."""
-
-    reason: str
-    where: str
-    what: str
-
-
-class WorkloadRowCounts(FindingsTally):
-    """The tally of a file, with messages for rejected rows, up to a limit."""
-
-    def __init__(self, *, strict: bool) -> None:
-        super().__init__()
-        self.strict = strict
-        self.refused: list[RefusedRow] = []
-
-    def jobs(self, rows: Iterable[tuple[int, T]], make: Callable[[T], TrainingJob]) -> Iterator[TrainingJob]:
-        """Yield the job that ``make`` returns for each (line, row); reject unusable rows."""
-        for line, row in rows:
-            self.row(line)
-            try:
-                job = make(row)
-            except UnusableJob as why:
-                self.refuse(why)
-            else:
-                yield job
-
-    def refuse(self, why: UnusableJob) -> None:
-        """Reject the row; a strict import stops here if the reason is a doubt."""
-        where = self.where
-        self.set_aside(why.reason)
-        if self.strict and HAZARDS[why.reason].doubt:
-            raise BadInput(why.what, where=where, fix=why.fix)
-        if len(self.refused) < MOST_KEPT:
-            self.refused.append(RefusedRow(reason=why.reason, where=where, what=why.what))
+def jobs_of(
+    tally: FindingsTally, rows: Iterable[tuple[int, T]], make: Callable[[T], TrainingJob]
+) -> Iterator[TrainingJob]:
+    """Yield the job that ``make`` returns for each (line, row); skip unusable rows."""
+    for line, row in rows:
+        tally.row(line)
+        try:
+            job = make(row)
+        except UnusableJob as why:
+            tally.set_aside(why.reason)
+        else:
+            yield job

@@ -21,7 +21,7 @@ import msgspec
 
 from bftrain.errors import BadInput
 from bftrain.nodesets import MOST_NODES
-from bftrain_datasets.importing.findings import HAZARDS
+from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_cells import first_lines, unquoted
 from bftrain_datasets.job_tables.json_records import content_of
@@ -31,9 +31,9 @@ from bftrain_datasets.workloads.job import (
     TrainingJob,
     UnusableJob,
     WorkloadOptions,
-    WorkloadRowCounts,
     duration_of,
     gang_of,
+    jobs_of,
     number_of,
     short,
 )
@@ -63,11 +63,11 @@ def is_gavel(head: bytes) -> bool:
     return any(map(_is_job, first_lines(head)))
 
 
-def read_gavel(file: RawFile, tally: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
+def read_gavel(file: RawFile, tally: FindingsTally, options: WorkloadOptions) -> Generator[TrainingJob]:
     """Yield every job; the caller uses or rejects each row."""
     del options  # a trace needs no options
     rows, numbers = ((line, text) for line, text in file.lines() if text.strip()), count()
-    yield from tally.jobs(rows, lambda text: _gavel_job(text.split("\t"), next(numbers)))
+    yield from jobs_of(tally, rows, lambda text: _gavel_job(text.split("\t"), next(numbers)))
 
 
 def _is_job(line: str) -> bool:
@@ -79,49 +79,38 @@ def _is_job(line: str) -> bool:
 
 def _gavel_job(fields: Sequence[str], number: int) -> TrainingJob:
     layout = _LAYOUTS.get(len(fields))
-    if layout is None:
-        raise UnusableJob("malformed", f"{len(fields)} tab-separated fields", "write 10 fields, or 9, 7 or 6")
     model = fields[0].strip()
-    if not model or not model.isprintable():
-        raise UnusableJob("malformed", f"type: {fields[0][:40]!r} is not a name", "write the job's type first")
-    submit_s = number_of(fields[layout.arrival], "arrival", reason="bad_time")
-    if not 0 <= submit_s < LARGEST_S:
-        raise UnusableJob("bad_time", f"arrival: {submit_s:g} s is not an arrival time", "count seconds from 0")
-    weight = 1.0 if layout.weight is None else number_of(fields[layout.weight], "weight")
-    if weight < 0:
-        raise UnusableJob("malformed", f"weight: {weight:g} is negative", "use a weight of at least 0")
-    slack = -1.0 if layout.slo is None else number_of(fields[layout.slo], "SLO")
+    if layout is None or not model or not model.isprintable():
+        raise UnusableJob("malformed")
+    submit_s = number_of(fields[layout.arrival], reason="bad_time", at_least=0.0)
+    if submit_s >= LARGEST_S:
+        raise UnusableJob("bad_time")
+    weight = 1.0 if layout.weight is None else number_of(fields[layout.weight], at_least=0.0)
+    slack = -1.0 if layout.slo is None else number_of(fields[layout.slo])
+    gang, steps = gang_of(fields[layout.gang]), number_of(fields[layout.steps], at_least=0.0)
+    if steps == 0:
+        raise UnusableJob("no_usage")
     return TrainingJob(
         name=f"{short(model)}-{number}",
         submit_s=submit_s,
-        gang=gang_of(fields[layout.gang], "gang"),
-        steps=_steps(fields[layout.steps]),
+        gang=gang,
+        steps=steps,
         model=model,
         weight=weight,
         slack=slack if slack > 0 else None,
     )
 
 
-def _steps(text: str) -> float:
-    steps = number_of(text, "steps")
-    if steps < 0:
-        raise UnusableJob("malformed", f"steps: {steps:g} is negative", "write the number of steps of the job")
-    if steps == 0:
-        raise UnusableJob("no_usage", "steps: 0")
-    return steps
-
-
-def read_swf(file: RawFile, tally: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
+def read_swf(file: RawFile, tally: FindingsTally, options: WorkloadOptions) -> Generator[TrainingJob]:
     """Yield every job; the caller uses or rejects each row."""
     header = log.SwfHeader()
     several = False
-    malformed = UnusableJob("malformed", HAZARDS["malformed"].says)
     try:
-        for parts, values in log.rows(file.lines(), tally, header, lambda: tally.refuse(malformed)):
+        for parts, values in log.rows(file.lines(), tally, header):
             try:
                 job = _swf_job(parts, values, header, tally, options)
             except UnusableJob as why:
-                tally.refuse(why)
+                tally.set_aside(why.reason)
             else:
                 several = several or (header.has_multi_processor_nodes and options.per_node is None)
                 yield job
@@ -131,27 +120,22 @@ def read_swf(file: RawFile, tally: WorkloadRowCounts, options: WorkloadOptions) 
 
 
 def _swf_job(
-    parts: Sequence[str],
-    values: Sequence[float],
-    header: log.SwfHeader,
-    tally: WorkloadRowCounts,
-    options: WorkloadOptions,
+    parts: Sequence[str], values: Sequence[float], header: log.SwfHeader, tally: FindingsTally, options: WorkloadOptions
 ) -> TrainingJob:
     if values[log.STATUS] in log.PARTIAL:
-        raise UnusableJob("other_record", "status: a part of a job")
+        raise UnusableJob("other_record")
     submit_s, run_s = values[log.SUBMIT], values[log.RUN]
-    for field, value in (("submit time", submit_s), ("run time", run_s)):
-        if not abs(value) < LARGEST_S:  # also false for NaN
-            raise UnusableJob("bad_time", f"{field}: {value:g} is not a time", "write seconds")
+    if not (abs(submit_s) < LARGEST_S and abs(run_s) < LARGEST_S):  # also false for NaN
+        raise UnusableJob("bad_time")
     if not log.ran(values):
-        raise UnusableJob("no_usage", "never ran")
+        raise UnusableJob("no_usage")
     if run_s == log.UNKNOWN:
-        raise UnusableJob("missing_time", "run time: is missing")
-    duration_s = duration_of(run_s, "run time")
+        raise UnusableJob("missing_time")
+    duration_s = duration_of(run_s)
     asked = values[log.PROCS] <= 0
     procs = values[log.PROCS_ASKED if asked else log.PROCS]
     if not 0 < procs <= MOST_NODES:  # also false for NaN
-        raise UnusableJob("bad_value", f"processors: {procs:g} is not a number of processors", "use at least 1")
+        raise UnusableJob("bad_value")
     if asked:
         tally.note("request_differs")
     gang = math.ceil(procs)
@@ -203,7 +187,7 @@ def is_blox(head: bytes) -> bool:
     return tuple(cell.strip() for cell in _header_of(head)) == _BLOX_HEADER
 
 
-def read_arrivals(file: RawFile, tally: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
+def read_arrivals(file: RawFile, tally: FindingsTally, options: WorkloadOptions) -> Generator[TrainingJob]:
     """Yield every job; the caller uses or rejects each row."""
     clock = RecordClock(options.zone, lambda: tally.where)
     rows = ((line, unquoted(text)) for line, text in file.lines() if text.strip())
@@ -215,32 +199,24 @@ def read_arrivals(file: RawFile, tally: WorkloadRowCounts, options: WorkloadOpti
         what = f"no column for {lacking}: {' or '.join(_COLUMNS[lacking])}"
         raise BadInput(what, where=f"{file.name}:{line}", fix=_REMEDY)
     try:
-        yield from tally.jobs(rows, lambda cells: _arrival(cells, found or {}, len(header), next(numbers), clock))
+        yield from jobs_of(tally, rows, lambda cells: _arrival(cells, found or {}, len(header), next(numbers), clock))
     finally:  # runs even if the reader stops early
         tally.note_clock(clock)
 
 
 def _arrival(cells: Sequence[str], found: dict[str, int], width: int, number: int, clock: RecordClock) -> TrainingJob:
     if len(cells) != width:
-        raise UnusableJob(
-            "malformed",
-            f"{len(cells)} cells, but the header has {width}",
-            "write the same number of cells in every row",
-        )
+        raise UnusableJob("malformed")
     row = {key: cells[place].strip() for key, place in found.items()}
     if not row["duration"]:
-        raise UnusableJob("missing_time", "duration: is empty")
-    try:
-        submit_s = clock.seconds(row["submit"])
-    except (ValueError, OverflowError) as error:
-        what = f"submit: {row['submit'][:40]!r} is not a time"
-        raise UnusableJob("bad_time", what, "write seconds, or an ISO time") from error
+        raise UnusableJob("missing_time")
+    submit_s = _moment(row["submit"], "bad_time", clock)
     name = row.get("id") or str(number)
     return TrainingJob(
         name=f"job-{name}" if name.isdecimal() else name,
         submit_s=submit_s,
-        gang=gang_of(row["gpus"], "gpus"),
-        duration_s=duration_of(number_of(row["duration"], "duration"), "duration"),
+        gang=gang_of(row["gpus"]),
+        duration_s=duration_of(number_of(row["duration"])),
         user=row.get("user", ""),
     )
 
@@ -275,14 +251,14 @@ def is_philly(head: bytes) -> bool:
     return _places(_header_of(head)) is not None
 
 
-def read_philly(file: RawFile, tally: WorkloadRowCounts, options: WorkloadOptions) -> Generator[TrainingJob]:
+def read_philly(file: RawFile, tally: FindingsTally, options: WorkloadOptions) -> Generator[TrainingJob]:
     """Yield every job; the caller uses or rejects each row."""
     if file.head.lstrip()[:1] not in {b"[", b"{"}:
         yield from read_arrivals(file, tally, options)
         return
     clock, decoder = RecordClock(options.zone, lambda: tally.where), msgspec.json.Decoder(_Entry)
     try:
-        yield from tally.jobs(_entries(file), lambda entry: _philly_job(decoder, entry, clock, tally))
+        yield from jobs_of(tally, _entries(file), lambda entry: _philly_job(decoder, entry, clock, tally))
     finally:  # runs even if the reader stops early
         tally.note_clock(clock)
 
@@ -308,24 +284,23 @@ def _entries(file: RawFile) -> Iterator[tuple[int, bytes]]:
 
 
 def _philly_job(
-    decoder: msgspec.json.Decoder[_Entry], entry: bytes, clock: RecordClock, tally: WorkloadRowCounts
+    decoder: msgspec.json.Decoder[_Entry], entry: bytes, clock: RecordClock, tally: FindingsTally
 ) -> TrainingJob:
     try:
         job = decoder.decode(entry)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        what = str(error)
-        raise UnusableJob("malformed", what, "write jobid, submitted_time and attempts as in the trace") from error
+        raise UnusableJob("malformed") from error
     if not job.attempts:
-        raise UnusableJob("no_usage", "attempts: none")
-    first, last = job.attempts[0], job.attempts[-1]
-    begin_s, end_s = _moment(first.start_time, "start_time", clock), _moment(last.end_time, "end_time", clock)
-    submit_s = _moment(job.submitted_time, "submitted_time", clock)
+        raise UnusableJob("no_usage")
+    begin_s = _moment(job.attempts[0].start_time, "missing_time", clock)
+    end_s = _moment(job.attempts[-1].end_time, "missing_time", clock)
+    submit_s = _moment(job.submitted_time, "bad_time", clock)
     gpus = [sum(len(host.gpus) for host in attempt.detail) for attempt in job.attempts]
     made = TrainingJob(
         name=job.jobid,
         submit_s=submit_s,
-        gang=gang_of(str(gpus[0]), "gpus of the first attempt"),
-        duration_s=duration_of(end_s - begin_s, "from the first start to the last end"),
+        gang=gang_of(str(gpus[0])),
+        duration_s=duration_of(end_s - begin_s),
         user=job.user or job.vc,
     )
     if len(set(gpus)) > 1:
@@ -333,12 +308,10 @@ def _philly_job(
     return made
 
 
-def _moment(text: str | None, field: str, clock: RecordClock) -> float:
+def _moment(text: str | None, if_missing: str, clock: RecordClock) -> float:
     if text is None or text in _UNTOLD:
-        raise UnusableJob("missing_time" if field != "submitted_time" else "bad_time", f"{field}: is missing")
+        raise UnusableJob(if_missing)
     try:
         return clock.seconds(text)
     except (ValueError, OverflowError) as error:
-        raise UnusableJob(
-            "bad_time", f"{field}: {text[:40]!r} is not a time", "write times such as 2017-10-07 01:11:39"
-        ) from error
+        raise UnusableJob("bad_time") from error

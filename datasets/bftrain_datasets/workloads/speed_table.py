@@ -201,15 +201,10 @@ class TaskSizing:
             )
         else:
             points = {kind: self._points(job, rates.get(job.model, {})) for kind, rates in self.rates.items()}
-            if not any(points.values()):
-                wanted = "" if self.elastic else f" on {job.gang}"
-                what = f"'{job.name}': the table has no speed of '{job.model}'{wanted}"
-                raise UnusableJob("does_not_fit", what, "add it to the table, or select another kind by --node-kind")
             fitting = {kind: [size for size, each in found.items() if each > 0] for kind, found in points.items()}
             fitting = {kind: sizes for kind, sizes in fitting.items() if sizes}
             if not fitting:
-                what = f"'{job.name}': by its 0 in the table '{job.model}' does not fit on {job.gang} of this kind"
-                raise UnusableJob("does_not_fit", what, "select another kind by --node-kind, or try --elastic")
+                raise UnusableJob("does_not_fit")
             steps = job.steps or 0.0
             curves = {kind: _curve(tuple(points[kind].items())) for kind in fitting}
             ideal = (
@@ -227,8 +222,7 @@ class TaskSizing:
                 ideal_s=steps / ideal,
             )
         if self.nodes is not None and sized.min_nodes > self.nodes:
-            what = f"'{job.name}' needs {sized.min_nodes:,} nodes, more than {self.nodes:,}"
-            raise UnusableJob("does_not_fit", what, "set the number by --nodes, or remove the job")
+            raise UnusableJob("does_not_fit")
         return sized
 
     def _points(self, job: TrainingJob, gangs: Mapping[int, float]) -> dict[int, float]:

@@ -13,14 +13,15 @@ import msgspec
 
 from bftrain.errors import BadInput, BadValue, UnknownName
 from bftrain.short_repr import ShortRepr
+from bftrain.text_formats import counted
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.importing.findings import RowCounts, is_doubt
+from bftrain_datasets.importing.findings import HAZARDS, FindingsTally, RowCounts, is_doubt
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.log.provenance import LogFinding, ProvenanceSource
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S
 from bftrain_datasets.readers import swf as log_format
 from bftrain_datasets.workloads import job_formats
-from bftrain_datasets.workloads.job import RefusedRow, TrainingJob, UnusableJob, WorkloadOptions, WorkloadRowCounts
+from bftrain_datasets.workloads.job import TrainingJob, UnusableJob, WorkloadOptions
 from bftrain_datasets.workloads.speed_table import USUAL_KIND, SpeedTable, TaskSizing, load_speed_table
 
 
@@ -29,7 +30,7 @@ class JobFormat(NamedTuple):
 
     name: str
     recognises: Callable[[bytes], bool]
-    read: Callable[[RawFile, WorkloadRowCounts, WorkloadOptions], Generator[TrainingJob]]
+    read: Callable[[RawFile, FindingsTally, WorkloadOptions], Generator[TrainingJob]]
 
 
 # Blox precedes Philly, because Philly tables may have any columns
@@ -49,8 +50,7 @@ class TrainingWorkload(ShortRepr):
 
     ``begin_s`` was subtracted from the submission times: seconds UTC, or on the file's own clock. With speeds,
     ``node_kind`` is their kind; several ``kinds`` are possible, and the first applies to nodes without kinds.
-    ``reference`` is the kind for deadlines. ``refused`` lists rejected rows with messages; beyond a limit, they are
-    only counted.
+    ``reference`` is the kind for deadlines.
     """
 
     tasks: tuple[TaskSpec, ...]
@@ -58,7 +58,6 @@ class TrainingWorkload(ShortRepr):
     begin_s: float
     rows: RowCounts
     findings: tuple[LogFinding, ...]
-    refused: tuple[RefusedRow, ...]
     sources: tuple[ProvenanceSource, ...]
     node_kind: str | None
     reference: str | None
@@ -68,7 +67,7 @@ class TrainingWorkload(ShortRepr):
         """Return the title and the figures of the short representation."""
         return f"tasks imported from {self.format}", {
             "tasks": f"{len(self.tasks):,}",
-            "refused": f"{len(self.refused):,}",
+            "skipped": f"{sum(self.rows.aside.values()):,}",
             "findings": f"{len(self.findings):,}",
         }
 
@@ -87,7 +86,7 @@ def import_workload(
     ['job-1', 'job-2', 'job-3']
     """
     path, options = None if path is None else Path(path), options or WorkloadOptions()
-    tally = WorkloadRowCounts(strict=options.strict)
+    tally = FindingsTally()
     table = load_speed_table(Path(options.speeds)) if options.speeds else None
     with RawFile(path, tally, tell) as file:
         tally.file = file.name
@@ -100,7 +99,7 @@ def import_workload(
     rows = tally.rows()
     if not tasks:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(rows.aside.items())) or "there are none"
-        first = f"; first at {tally.refused[0].where}: {tally.refused[0].what}" if tally.refused else ""
+        first = next((f"; first at {each.first}" for each in tally.findings() if each.name in rows.aside), "")
         raise BadInput(
             f"no row becomes a task: {reasons}{first}", where=source.name, fix="see docs/how-to/workloads.md"
         )
@@ -109,14 +108,14 @@ def import_workload(
     findings = tally.findings()
     doubt = next((each for each in findings if is_doubt(each)), None)
     if options.strict and doubt is not None:
-        raise BadInput(f"--strict: {doubt.name}, {doubt.count:,} times: {doubt.done}", where=doubt.first or source.name)
+        what = f"--strict: {counted(doubt.count, 'time')} {doubt.name}: {HAZARDS[doubt.name].says}"
+        raise BadInput(what, where=doubt.first or source.name, fix="correct the rows, or omit --strict")
     return TrainingWorkload(
         tasks=tuple(tasks),
         format=reader.name,
         begin_s=begin_s,
         rows=rows,
         findings=findings,
-        refused=tuple(tally.refused),
         sources=(source, *((table.source,) if table else ())),
         node_kind=kinds[0] if len(kinds) == 1 else None,
         kinds=kinds if len(kinds) > 1 else (),
@@ -177,7 +176,7 @@ def _sizing(
 
 
 def _tasks(
-    jobs: Iterable[TrainingJob], sizing: TaskSizing, tally: WorkloadRowCounts, window: tuple[float | None, float | None]
+    jobs: Iterable[TrainingJob], sizing: TaskSizing, tally: FindingsTally, window: tuple[float | None, float | None]
 ) -> list[TaskSpec]:
     """Return a task for every usable job; times are still on the file's clock."""
     tasks: list[TaskSpec] = []
@@ -187,7 +186,7 @@ def _tasks(
             _check_window(job, *window)
             tasks.append(_task(job, sizing, names))
         except UnusableJob as why:
-            tally.refuse(why)
+            tally.set_aside(why.reason)
         else:
             names.add(job.name)
             tally.use()
@@ -196,12 +195,12 @@ def _tasks(
 
 def _check_window(job: TrainingJob, begin_s: float | None, end_s: float | None) -> None:
     if (begin_s is not None and job.submit_s < begin_s) or (end_s is not None and job.submit_s >= end_s):
-        raise UnusableJob("not_selected", f"'{job.name}' arrives outside the window")
+        raise UnusableJob("not_selected")
 
 
 def _task(job: TrainingJob, sizing: TaskSizing, names: set[str]) -> TaskSpec:
     if job.name in names:
-        raise UnusableJob("duplicate", f"another job has the name '{job.name}' too", "rename one")
+        raise UnusableJob("duplicate")
     sized = sizing.size(job)
     try:
         return TaskSpec(
@@ -218,8 +217,7 @@ def _task(job: TrainingJob, sizing: TaskSizing, names: set[str]) -> TaskSpec:
             spread=sized.spread if sized.max_nodes > 1 else None,
         )
     except BadValue as error:
-        field = (error.where or "").rpartition(".")[2]
-        raise UnusableJob("malformed", f"{field}: {error.what}", error.fix or "correct the row") from error
+        raise UnusableJob("malformed") from error
 
 
 def _begin(tasks: list[TaskSpec], wanted: float | None, where: str) -> float:
@@ -233,7 +231,7 @@ def _begin(tasks: list[TaskSpec], wanted: float | None, where: str) -> float:
     return wanted
 
 
-def _in_order(tasks: list[TaskSpec], begin_s: float, tally: WorkloadRowCounts) -> list[TaskSpec]:
+def _in_order(tasks: list[TaskSpec], begin_s: float, tally: FindingsTally) -> list[TaskSpec]:
     order = sorted(tasks, key=lambda task: task.submit_s)  # stable: ties keep the file order
     late = sum(after.submit_s < before.submit_s for before, after in pairwise(tasks))
     if late:

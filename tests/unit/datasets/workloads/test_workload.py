@@ -41,7 +41,7 @@ STRICT = [
 
 
 @pytest.mark.parametrize(("name", "row"), STRICT)
-def test_a_strict_import_ends_at_the_first_doubt(tmp_path: Path, name: str, row: str) -> None:
+def test_a_strict_import_rejects_doubtful_rows(tmp_path: Path, name: str, row: str) -> None:
     text = SAMPLES[name]
     line = len(text.splitlines()) + 1
     assert sum(read(tmp_path, text + row, **options_for(name)).rows.aside.values()) == 1
