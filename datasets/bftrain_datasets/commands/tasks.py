@@ -31,9 +31,9 @@ _ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("work_samples", "min_nodes", "max_nodes", "files", "endless"), ("mix", "trials")),
     **dict.fromkeys(("gangs", "long_share", "high_share", "high_weight", "deadlines", "burst_share"), (CLUSTER,)),
     **dict.fromkeys(("burst_size", "speeds", "kinds"), (CLUSTER,)),
-    **dict.fromkeys(("gpus_per_node", "local_batch", "noise_scale"), ("mix", "trials")),
+    "noise_scale": ("mix", "trials"),
 }
-_READING: Final = ("node_kind", "gpus_per_node", "local_batch", "noise_scale", "by_hosts")  # options for profile files
+_READING: Final = ("node_kind", "noise_scale", "by_hosts")  # options for profile files
 _SHARE: Final = click.FloatRange(0, 1)
 _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
 
@@ -47,8 +47,8 @@ _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
     "has a random stream of its own: changing one option leaves the rest unchanged. See docs/how-to/workloads.md.",
 )
 @rare(
-    *("high_weight", "gpus_per_node", "local_batch", "noise_scale", "gangs", "long_share", "high_share", "deadlines"),
-    *("burst_share", "burst_size", "by_hosts", "node_kind", "users", "elastic"),
+    *("high_weight", "noise_scale", "gangs", "long_share", "high_share", "deadlines", "burst_share", "burst_size"),
+    *("by_hosts", "node_kind", "users", "elastic"),
 )
 @heading("Tasks")
 @task_output

@@ -72,7 +72,6 @@ _WORKLOAD_OPTIONS: Final = (*_PLAIN_OPTIONS, "kinds", "window", "begin", "timezo
 @click.option("--begin", default=None, metavar="TIME", help="Origin of submit_s: seconds or ISO [first job].")
 @click.option("--timezone", default=None, help="Zone of times that have none, such as America/Los_Angeles [UTC].")
 @click.option("--strict", is_flag=True, help="Reject files with doubtful rows.")
-@click.option("--exact", is_flag=True, help="Published tasks: keep exact speeds even if they round to a profile.")
 @prints_results
 def command(
     *,
@@ -80,7 +79,6 @@ def command(
     path: Path,
     form: str | None,
     log: Path | None,
-    exact: bool,
     out: Output,
     **given: Any,  # noqa: ANN401 - options of a workload
 ) -> None:
@@ -100,12 +98,10 @@ def command(
     used = [name for name in _WORKLOAD_OPTIONS if given[name] not in {None, False}]
     if form == PUBLISHED and used:
         raise click.UsageError(f"--{used[0].replace('_', '-')} does not go with tasks of the published replayer")
-    if form != PUBLISHED and exact:
-        raise click.UsageError("--exact is only for tasks of the published replayer")
     if given["begin"] is not None and log is not None:
         raise click.UsageError("--log and --begin contradict each other: both set the origin of submit_s")
     if form == PUBLISHED:
-        _published(files, path, log, exact=exact, out=out)
+        _published(files, path, log, out)
     else:
         _workload(files[0], path, _options(given, form, log), out)
 
@@ -206,13 +202,13 @@ def _warnings(found: TrainingWorkload) -> Iterator[str]:
         yield f"{counted(early, 'task')} handed in before the time that submit_s counts from"
 
 
-def _published(files: Sequence[Path], path: Path, log: Path | None, *, exact: bool, out: Output) -> None:
+def _published(files: Sequence[Path], path: Path, log: Path | None, out: Output) -> None:
     from bftrain.taskfiles.files import MADE_BY, save_tasks
     from bftrain_datasets.log.log_files import load_log
     from bftrain_datasets.published.tasks import import_tasks
 
     begin_s = load_log(log).start_s if log else None
-    found = import_tasks(files[0], files[1], begin_s=begin_s, exact=exact)
+    found = import_tasks(files[0], files[1], begin_s=begin_s)
     words = list(_published_words(found))
     save_tasks(found.tasks, path, note="\n".join((f"{MADE_BY} generate from-trace", *words)))
     moments = [task.submit_s for task in found.tasks]

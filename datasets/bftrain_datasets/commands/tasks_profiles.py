@@ -50,23 +50,13 @@ def reading_options(function: Callable[P, R]) -> Callable[P, R]:
     options = (
         click.option("--node-kind", default=None, help="For a table of Gavel: speeds on this node kind."),
         click.option(
-            "--gpus-per-node",
-            type=click.IntRange(min=1),
-            help="For a set of AdaptDL: speeds by whole nodes of this many GPUs [by GPUs].",
-        ),
-        click.option(
-            "--local-batch",
-            type=click.IntRange(min=1),
-            help="For a set of AdaptDL: samples per GPU and step [the most that all sizes have].",
-        ),
-        click.option(
             "--noise-scale",
             type=NoiseScales(),
             default=NoiseScales.NONE,
             help="For AdaptDL sets: gradient noise scale in samples, for tasks with batches [none].",
         ),
         click.option(
-            "--by-hosts", is_flag=True, help="Of AdaptDL and Gavel: keep the speeds of GPUs on several hosts."
+            "--by-hosts", is_flag=True, help="For a table of Gavel: keep the speeds of GPUs on several hosts."
         ),
     )
     for option in reversed(options):
@@ -80,7 +70,7 @@ def reading_options(function: Callable[P, R]) -> Callable[P, R]:
     epilog="FILE is a profile file (.toml) such as bftrain train --save-profile writes, a throughput table of Gavel "
     "(.json), or a *_scalability.csv of AdaptDL. Without FILE: the seven bundled models.",
 )
-@rare("local_batch", "by_hosts", "node_kind", "gpus_per_node", "noise_scale")
+@rare("by_hosts", "node_kind", "noise_scale")
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=_FILE)
 @heading("How files are read")
 @reading_options

@@ -55,12 +55,10 @@ class _Row:
     where: str
 
 
-def import_tasks(
-    bounds_path: Path, speeds_path: Path, *, begin_s: float | None = None, exact: bool = False
-) -> PublishedTasks:
+def import_tasks(bounds_path: Path, speeds_path: Path, *, begin_s: float | None = None) -> PublishedTasks:
     """Read a pair of files; ``submit_s`` counts from ``begin_s`` (seconds UTC; default: the first Tsub).
 
-    A curve that rounds to a bundled profile is replaced by the profile's, unless ``exact`` is set.
+    A curve that rounds to a bundled profile is replaced by the profile's.
     """
     bounds, bounds_source = _table(bounds_path, BOUND_COLUMNS, SPEED_COLUMNS)
     speeds, speeds_source = _table(speeds_path, SPEED_COLUMNS, BOUND_COLUMNS)
@@ -85,7 +83,7 @@ def import_tasks(
     rounded = 0.0
     for row, measured in zip(rows, curves, strict=True):
         curve = measured
-        known = None if exact else _rounded_profile(measured)
+        known = _rounded_profile(measured)
         if known is not None:
             curve = known.curve
             named[known.name] = named.get(known.name, 0) + 1

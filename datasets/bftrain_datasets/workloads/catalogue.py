@@ -18,7 +18,6 @@ from bftrain.taskfiles.profile_files import load_profiles
 from bftrain.taskfiles.records import Profile, profiles
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
-from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain_datasets.workloads.generator import models_of
 from bftrain_datasets.workloads.speed_table import load_speed_table
 
@@ -31,12 +30,10 @@ _PREFIX: Final = "adaptdl_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogueOptions:
-    """Options for files: node kind of a Gavel table; GPUs per node, batch per GPU and noise of AdaptDL sets."""
+    """Options for files: node kind of a Gavel table, and noise of AdaptDL sets."""
 
     node_kind: str | None = None
-    gpus_per_node: int | None = None
-    local_batch: int | None = None
-    by_hosts: bool = False  # keep measured speeds on several hosts
+    by_hosts: bool = False  # keep the speeds on several hosts in a Gavel table
     # AdaptDL's noise scale by model; the empty name is the default
     noise_scale: Mapping[str, float] = field(default_factory=dict)
 
@@ -71,42 +68,18 @@ def _read(path: Path, options: CatalogueOptions) -> tuple[Profile, ...]:
 
 
 def _scalability(path: Path, options: CatalogueOptions) -> Profile:
-    """Read an AdaptDL set: the speed by GPUs, or by whole nodes of ``per_node`` GPUs, at one batch size per GPU.
+    """Read an AdaptDL set: the speed by GPUs, at the largest batch size per GPU that was measured at every size.
 
-    If a number of GPUs has several placements, the placement on the fewest nodes counts. The default batch size is the
-    largest measured at every size.
+    If a number of GPUs has several placements, the placement on the fewest nodes counts.
     """
     step_s = step_times(path)
-    per_node = options.gpus_per_node
-    taken = {}  # size -> placement
-    for nodes, gpus in sorted(step_s, reverse=True):
-        if per_node is None:
-            taken[gpus] = nodes, gpus  # the placement with the fewest nodes is last
-        elif gpus == nodes * per_node:
-            taken[nodes] = nodes, gpus
-    if not taken:
-        known = sorted({gpus // nodes for nodes, gpus in step_s if gpus % nodes == 0})
-        fix = f"whole nodes have {', '.join(map(str, known))}"
-        raise BadInput(f"has no speed of nodes with {per_node} GPUs each", where=str(path), fix=fix)
-    common = set.intersection(*(set(step_s[place]) for place in taken.values()))
-    batch = options.local_batch or max(common, default=0)
-    if batch not in common:
-        what = (
-            f"the batch size {batch} per GPU was not measured at every size"
-            if batch
-            else "no batch size was measured at every size"
-        )
-        raise BadInput(
-            what, where=str(path), fix=f"choose one of {', '.join(map(str, sorted(common))) or 'another set'}"
-        )
+    taken = {gpus: (nodes, gpus) for nodes, gpus in sorted(step_s, reverse=True)}  # the fewest nodes are last
+    batch = max(set.intersection(*(set(step_s[place]) for place in taken.values())), default=0)
+    if not batch:
+        raise BadInput("no batch size was measured at every size", where=str(path), fix="choose another set")
     name = path.stem.removeprefix(_PREFIX).removesuffix(_SUFFIX)
-    points = sorted((size, gpus * batch / step_s[nodes, gpus][batch]) for size, (nodes, gpus) in taken.items())
+    points = sorted((gpus, gpus * batch / step_s[place][batch]) for gpus, place in taken.items())
     curve = SpeedCurve(nodes=tuple(size for size, _ in points), rate=tuple(rate for _, rate in points))
-    unit = "GPUs" if per_node is None else f"nodes of {per_node} GPUs"
-    source = f"{path.name}: {unit}, batch {batch} a GPU"
-    spread = None
-    if options.by_hosts and per_node is None:
-        spread = _spread(_by_nodes(step_s, batch), max(gpus // nodes for nodes, gpus in step_s))
     noise = options.noise_scale.get(name, options.noise_scale.get(""))
     scaling = None
     if noise is not None:
@@ -115,29 +88,14 @@ def _scalability(path: Path, options: CatalogueOptions) -> Profile:
             initial=min(step_s[smallest]),
             noise_scale=noise,
             largest=largest[1] * max(step_s[largest]),
-            per_node=batch * (per_node or 1),
-            fixed_share=fixed_share(step_s[smallest], curve, per_node or 1),
+            per_node=batch,
+            fixed_share=fixed_share(step_s[smallest], curve),
         )
-    return Profile(
-        name=name, curve=curve, grow_cost_s=0.0, shrink_cost_s=0.0, source=source, batch=scaling, spread=spread
-    )
+    source = f"{path.name}: GPUs, batch {batch} a GPU"
+    return Profile(name=name, curve=curve, grow_cost_s=0.0, shrink_cost_s=0.0, source=source, batch=scaling)
 
 
-def _by_nodes(step_s: Mapping[tuple[int, int], Mapping[int, float]], batch: int) -> dict[int, SpeedCurve]:
-    """Return the speeds by GPUs on each number of nodes, two or more, at one batch size of a GPU."""
-    found: dict[int, dict[int, float]] = defaultdict(dict)
-    for (nodes, gpus), known in sorted(step_s.items()):
-        if batch in known and nodes > 1:
-            found[nodes][gpus] = gpus * batch / known[batch]
-    return {nodes: SpeedCurve(nodes=tuple(rates), rate=tuple(rates.values())) for nodes, rates in sorted(found.items())}
-
-
-def _spread(curves: Mapping[int, SpeedCurve], per_place: int | None = None) -> SpreadSpeeds | None:
-    speeds = tuple(SpreadSpeed(places=places, curve=curve) for places, curve in curves.items())
-    return SpreadSpeeds(per_place=per_place, speeds=speeds) if speeds else None
-
-
-def fixed_share(step_s: Mapping[int, float], curve: SpeedCurve, gpus_per_node: int = 1) -> float:
+def fixed_share(step_s: Mapping[int, float], curve: SpeedCurve) -> float:
     """Return the part of a step that takes as long for any batch, from steps of the smallest and the largest batch.
 
     ``step_s`` are seconds a step by samples of a GPU, at the smallest size. With only one batch size it is unknown, and
@@ -146,7 +104,7 @@ def fixed_share(step_s: Mapping[int, float], curve: SpeedCurve, gpus_per_node: i
     few, many = min(step_s), max(step_s)
     if few == many:
         return 0.0
-    sample_s = (step_s[many] - step_s[few]) / ((many - few) * gpus_per_node)
+    sample_s = (step_s[many] - step_s[few]) / (many - few)
     most = max(rate / size for size, rate in zip(curve.nodes, curve.rate, strict=True))
     return min(max(0.0, 1.0 - sample_s * most), _LARGEST_SHARE)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from itertools import groupby
 from pathlib import Path
 from statistics import mean
 
@@ -35,16 +34,6 @@ def test_speed_by_gpus_is_samples_of_a_step_over_its_time_on_the_fewest_nodes(tm
     assert toy.curve.nodes == (2, 4, 6)
     assert toy.curve.rate == pytest.approx((2 * 32 / 0.5, 4 * 32 / 0.64, 6 * 32 / 0.75))
     assert toy.source == "adaptdl_toy_scalability.csv: GPUs, batch 32 a GPU"
-
-
-def test_whole_nodes_are_sizes_where_their_gpus_are_known(tmp_path: Path) -> None:
-    path = saved(tmp_path, SET)
-    toy = catalogue([path], CatalogueOptions(gpus_per_node=2))["toy"]
-    assert toy.curve.nodes == (1, 2, 3)
-    with pytest.raises(BadInput, match=r"no speed of nodes with 4 GPUs each \(whole nodes have 1, 2\)"):
-        catalogue([path], CatalogueOptions(gpus_per_node=4))
-    with pytest.raises(BadInput, match=r"batch size 64 per GPU was not measured at every size \(choose one of 32\)"):
-        catalogue([path], CatalogueOptions(local_batch=64))
 
 
 def test_what_was_measured_twice_counts_by_its_mean(tmp_path: Path) -> None:
@@ -92,42 +81,18 @@ def test_the_published_sets_equal_a_plain_computation(name: str) -> None:
     path = site_data("profiles") / f"adaptdl_{name}_scalability.csv"
     with path.open(encoding="utf-8") as file:
         rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
-    full = sorted(
-        (row for row in rows if row["num_replicas"] == 4 * row["num_nodes"]), key=lambda row: row["num_nodes"]
-    )
-    by_nodes = {nodes: list(each) for nodes, each in groupby(full, key=lambda row: row["num_nodes"])}
-    batch = max(set.intersection(*({row["local_bsz"] for row in each} for each in by_nodes.values())))
+    rows.sort(key=lambda row: (row["num_replicas"], row["num_nodes"]))
+    of = {}
+    for gpus, each in groupby(rows, key=lambda row: row["num_replicas"]):
+        same = list(each)
+        of[gpus] = [row for row in same if row["num_nodes"] == same[0]["num_nodes"]]
+    batch = max(set.intersection(*({row["local_bsz"] for row in each} for each in of.values())))
     expected = {
-        int(nodes): 4 * nodes * batch / mean(row["step_time"] for row in each if row["local_bsz"] == batch)
-        for nodes, each in by_nodes.items()
+        int(gpus): gpus * batch / mean(row["step_time"] for row in each if row["local_bsz"] == batch)
+        for gpus, each in of.items()
     }
-    curve = catalogue([path], CatalogueOptions(gpus_per_node=4))[name].curve
+    curve = catalogue([path])[name].curve
     assert dict(zip(curve.nodes, curve.rate, strict=True)) == pytest.approx(expected)
-
-
-def test_speeds_on_several_hosts_are_kept_if_asked_for(tmp_path: Path) -> None:
-    path = saved(tmp_path, SET)
-    assert catalogue([path])["toy"].spread is None
-    spread = catalogue([path], CatalogueOptions(by_hosts=True))["toy"].spread
-    assert spread is not None
-    assert (spread.per_place, [each.places for each in spread.speeds]) == (2, [2, 3])
-    assert spread.speed(2, 2, 128.0) == pytest.approx(2 * 32 / 0.9)
-    assert spread.speed(4, 2, 200.0) == 200.0  # two hosts are the fewest
-
-
-@pytest.mark.parametrize("model", ["bert", "cifar10", "imagenet"])
-def test_adaptdls_speeds_by_nodes_are_samples_of_a_step_over_its_time(model: str) -> None:
-    """Sixteen GPUs on six, eight, twelve and sixteen nodes, computed from the rows."""
-    path = site_data("profiles") / f"adaptdl_{model}_scalability.csv"
-    found = catalogue([path], CatalogueOptions(by_hosts=True))[model]
-    batch = int(found.source.rpartition("batch ")[2].split()[0])
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if (row["num_replicas"], int(row["local_bsz"])) == ("16", batch)]
-    assert found.spread is not None
-    assert {row["num_nodes"] for row in rows} == {"6", "8", "12", "16"}
-    for row in rows:
-        seen = found.spread.speed(16, int(row["num_nodes"]), found.curve.speed(16))
-        assert seen == pytest.approx(16 * batch / float(row["step_time"]))
 
 
 def test_gavels_gangs_on_several_servers_are_spread() -> None:
