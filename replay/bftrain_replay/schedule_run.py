@@ -9,7 +9,7 @@ from typing import Any, Final
 from bftrain import text_formats
 from bftrain_datasets import result_tables
 from bftrain_datasets.result_tables import ColumnType, TableColumn
-from bftrain_datasets.scheduling import schedule_folder
+from bftrain_datasets.scheduling import scheduling
 from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 from bftrain_datasets.scheduling.scheduling import ScheduleResult
 from bftrain_replay.run.run import MadeContent, Run, RunKind, RunTable
@@ -25,12 +25,12 @@ def run_of_schedule(result: ScheduleResult, name: str = "") -> Run:
 
     content = MadeContent(
         made=result,
-        summarise=partial(schedule_folder.summary, result, name),
+        summarise=partial(scheduling.summary, result, name),
         given=result.settings,
-        tables={each: partial(table, make) for each, make in schedule_folder.TABLES.items()},
+        tables={each: partial(table, make) for each, make in scheduling.TABLES.items()},
         part=result.log,
         command=("bftrain", "schedule", name) if name else (),
-        more=partial(schedule_folder.write_swf, result),
+        more=partial(scheduling.write_swf, result),
     )
     return Run(kind=SCHEDULE, content=content)
 
@@ -49,10 +49,10 @@ def _shown(summary: Mapping[str, Any]) -> tuple[str, Mapping[str, object]]:
 
 SCHEDULE: Final = RunKind(
     title="schedule",
-    form=schedule_folder.FORMAT,
-    columns={name: [TableColumn(each, ColumnType.TEXT) for each in _TEXTS] for name in schedule_folder.TABLES},
+    form=scheduling.FORMAT,
+    columns={name: [TableColumn(each, ColumnType.TEXT) for each in _TEXTS] for name in scheduling.TABLES},
     settings=ScheduleSettings,
     shown=_shown,
-    log_file=schedule_folder.LOG_FILE,
-    files=frozenset({schedule_folder.SCHEDULE_FILE}),
+    log_file=scheduling.LOG_FILE,
+    files=frozenset({scheduling.SCHEDULE_FILE}),
 )

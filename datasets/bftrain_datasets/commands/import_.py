@@ -73,7 +73,7 @@ def command(
     check_log_name(path)
     made = records.read_records(files, options, out)
     if kinds is not None:
-        from bftrain_datasets.log.kind_files import with_kinds
+        from bftrain_datasets.log.edits import with_kinds
 
         made = replace(made, log=with_kinds(made.log, kinds))
     refused = strict and bool(made.doubts)

@@ -188,7 +188,7 @@ def options_of(given: dict[str, Any]) -> ImportOptions:
 
 def _node_units(unit: str, given: dict[str, str | None]) -> dict[str, Any]:
     """Return the GPUs or cores per node: a number, or a file with a number per node set."""
-    from bftrain_datasets.log.kind_files import named_sets
+    from bftrain_datasets.log.edits import named_sets
 
     other = next((each for each, text in given.items() if text is not None and each != unit), None)
     if other is not None:

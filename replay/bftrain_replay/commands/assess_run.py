@@ -21,8 +21,8 @@ from bftrain.result_folder import ResultFolder
 from bftrain.taskfiles.files import load_tasks
 from bftrain_datasets.commands.records import read_records, refusal, report, row_totals
 from bftrain_datasets.log import time_formats
+from bftrain_datasets.log.edits import with_kinds
 from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.kind_files import with_kinds
 from bftrain_datasets.log.log_files import holds_log, load_log
 from bftrain_replay.assessing import assess_page
 from bftrain_replay.assessing.assessment import AssessmentInputs, assess_log

@@ -69,7 +69,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     def load_log(self, path: Path) -> EventLog:
         """Read the log, and the kinds of its nodes if a file has them."""
-        from bftrain_datasets.log.kind_files import with_kinds
+        from bftrain_datasets.log.edits import with_kinds
         from bftrain_datasets.log.log_files import load_log
 
         return load_log(path) if self.kinds is None else with_kinds(load_log(path), self.kinds)

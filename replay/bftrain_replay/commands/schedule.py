@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from bftrain_datasets.scheduling.schedule_figures import ScheduleSummary
-    from bftrain_datasets.scheduling.scheduling import ScheduleResult
+    from bftrain_datasets.scheduling.scheduling import ScheduleResult, ScheduleSummary
 
 _folder = click.Path(path_type=Path, file_okay=False)
 _file = click.Path(path_type=Path, exists=True, dir_okay=False)

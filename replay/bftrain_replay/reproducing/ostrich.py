@@ -21,9 +21,8 @@ from bftrain.errors import BadInput, Interrupted
 from bftrain.files import head_of, write_text
 from bftrain.text_formats import counted
 from bftrain.values import wire
-from bftrain_datasets.scheduling.schedule_folder import campaigns_table, utilisation_table
 from bftrain_datasets.scheduling.schedule_settings import CORES, ScheduleSettings
-from bftrain_datasets.scheduling.scheduling import read, simulate
+from bftrain_datasets.scheduling.scheduling import campaigns_table, read, simulate, utilisation_table
 from bftrain_replay.reproducing.experiment import Experiment, Figure, FigureMaker, Mark, Request, distribution
 from bftrain_replay.sweeping.outcome_cache import program_sha256
 

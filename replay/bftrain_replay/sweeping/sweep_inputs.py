@@ -15,8 +15,8 @@ from bftrain.taskfiles.files import load_tasks
 from bftrain.taskfiles.records import MEASURED_WORK_SAMPLES
 from bftrain.values.curve import cluster_of
 from bftrain.values.task import TaskSpec
+from bftrain_datasets.log.edits import with_kinds
 from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.kind_files import with_kinds
 from bftrain_datasets.log.log_files import load_log
 from bftrain_datasets.log.log_generator import SUMMIT_IDLE_SHARE, generate_log
 from bftrain_datasets.workloads import generator

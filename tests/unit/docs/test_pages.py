@@ -112,7 +112,7 @@ def test_nothing_is_unpickled_and_no_shell_is_asked() -> None:
         for path in (ROOT / room).rglob("*.py")
         for groups in runs.findall(path.read_text(encoding="utf-8"))
     ]
-    assert found == ["datasets/bftrain_datasets/published/unpickling.py: pickle"]  # restricted to recorded names
+    assert found == ["datasets/bftrain_datasets/published/frame.py: pickle"]  # restricted to recorded names
 
 
 def test_the_picture_on_the_home_page_is_what_its_script_draws() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from itertools import groupby
 from pathlib import Path
 from statistics import mean
 
