@@ -21,7 +21,6 @@ PARQUET: Final = "parquet"
 FORMS: Final = (CSV, PARQUET)
 RUN_AGAIN: Final = "run it again, and do not edit its files"
 _ROWS_AT_ONCE: Final = 8192
-_MOST_PIECES: Final = 200_000
 
 
 class ColumnType(StrEnum):
@@ -101,12 +100,12 @@ def _write_csv(file: IO[bytes], columns: Sequence[TableColumn], rows: Iterable[S
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(column.name for column in columns)
     if columns[-1].kind is ColumnType.SIZES:
-        pieces, open_ended = _PiecesOfSizes(), csv.writer(text, lineterminator=",")
+        open_ended = csv.writer(text, lineterminator=",")
         sizes, end = object(), ""
         for row in rows:
             if row[-1] is not sizes:  # unchanged sizes are the same object
                 sizes = row[-1]
-                end = pieces.cell(sizes) + "\n"  # type: ignore[arg-type]  # the last column contains sizes
+                end = _sizes_cell(sizes) + "\n"  # type: ignore[arg-type]  # the last column contains sizes
             open_ended.writerow(row[:-1])
             text.write(end)
     elif any(column.kind is ColumnType.TRUTH for column in columns):
@@ -116,18 +115,9 @@ def _write_csv(file: IO[bytes], columns: Sequence[TableColumn], rows: Iterable[S
     text.detach()
 
 
-class _PiecesOfSizes(dict[tuple[str, int], str]):
-    """Task sizes as parts of JSON in a quoted cell. A run of a million decisions has few distinct sizes."""
-
-    def __missing__(self, item: tuple[str, int]) -> str:
-        if len(self) >= _MOST_PIECES:
-            self.clear()
-        self[item] = piece = wire.encode(dict([item])).decode()[1:-1].replace('"', '""')
-        return piece
-
-    def cell(self, sizes: Mapping[str, int]) -> str:
-        """Return the cell as the csv module writes it."""
-        return f'"{{{",".join(map(self.__getitem__, sizes.items()))}}}"' if sizes else "{}"
+def _sizes_cell(sizes: Mapping[str, int]) -> str:
+    """Return a cell of sizes, which is JSON, as the csv module writes it."""
+    return f'"{wire.encode(sizes).decode().replace(chr(34), chr(34) * 2)}"' if sizes else "{}"
 
 
 def _arrow() -> Any:  # noqa: ANN401 - pyarrow has no types

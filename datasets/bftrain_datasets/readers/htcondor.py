@@ -40,25 +40,6 @@ LAST_RUN, ALL_RUNS, VACATED_AT, STATUS_AT, UNIVERSE = (
 )  # fmt: skip
 OWNER, SUBMITTED_AT = "Owner", "QDate"
 UNITS: Final = {GPU: ("GPUsProvisioned", "RequestGPUs"), CORE: ("CpusProvisioned", "RequestCpus")}  # per slot
-ATTRIBUTES: Final = frozenset(
-    (
-        *ID,
-        *START,
-        *HOSTS,
-        *UNITS[GPU],
-        *UNITS[CORE],
-        STATUS,
-        COMPLETED_AT,
-        WRITTEN_AT,
-        LAST_RUN,
-        ALL_RUNS,
-        VACATED_AT,
-        STATUS_AT,
-        UNIVERSE,
-        OWNER,
-        SUBMITTED_AT,
-    )
-)
 RUNS: Final = frozenset({"2", "6", "7"})  # running, transferring output, suspended
 COMPLETED: Final = "4"
 WITHOUT_NODES: Final = frozenset({"7", "9", "12"})  # universes on the submit node or in a grid
@@ -93,8 +74,7 @@ def _ads(file: RawFile) -> Iterator[tuple[int, Mapping[str, str]]]:
         attribute, mark, value = line.partition(" = ")
         if mark and not banner:
             first = first or number
-            if attribute in ATTRIBUTES:
-                ad[attribute] = value.strip().strip('"')
+            ad[attribute] = value.strip().strip('"')
     if first:
         yield first, ad
 

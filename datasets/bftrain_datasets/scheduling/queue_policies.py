@@ -27,23 +27,6 @@ class SimulatedCluster:
     ``overran`` list the changes since the last policy call.
     """
 
-    __slots__ = (
-        "campaigns",
-        "ended",
-        "free",
-        "nodes",
-        "now_s",
-        "overran",
-        "planned_s",
-        "running",
-        "size",
-        "start_s",
-        "submit_s",
-        "submitted",
-        "user",
-        "waiting",
-    )
-
     def __init__(self, jobs: SubmittedJobs, nodes: int, campaigns: UserCampaigns) -> None:
         self.now_s = 0.0
         self.nodes = nodes

@@ -43,7 +43,7 @@ EVERY = pytest.mark.parametrize(
     [
         (replayed, ("tasks", "decisions", "allocations", "over_time")),
         (in_rounds, ("tasks", "rounds", "over_time", "users")),
-        (scheduled, ("jobs", "campaigns", "users", "utilisation")),
+        (scheduled, ("jobs", "campaigns", "utilisation")),
     ],
 )
 
