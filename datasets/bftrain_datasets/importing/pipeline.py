@@ -24,7 +24,7 @@ from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.node_counts import log_from_counts
 from bftrain_datasets.importing.occupancy import log_from_jobs
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_cells import names_slurm_jobs
+from bftrain_datasets.importing.text_columns import names_slurm_jobs
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.edits import close_short_gaps, mark_down, places_of
 from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from bftrain_datasets.importing.text_cells import first_lines
+from bftrain_datasets.importing.text_columns import first_lines
 from bftrain_datasets.job_tables.column_choice import columns_named, miss_text
-from bftrain_datasets.job_tables.json_records import RESERVATIONS, format_of, keys_in
-from bftrain_datasets.job_tables.tables import JSON_BEGINS, header_of
+from bftrain_datasets.job_tables.tables import JSON_BEGINS, RESERVATIONS, format_of, header_of, keys_in
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock
 
 _KNOWN_ENOUGH: Final = 2  # recognised columns

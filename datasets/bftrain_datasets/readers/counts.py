@@ -21,7 +21,7 @@ from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.node_counts import UNKNOWN_TOTAL
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_cells import first_lines
+from bftrain_datasets.importing.text_columns import first_lines
 
 name: Final = "counts"
 about: Final = "how many nodes are busy: time,active,total, or idle instead of active"

@@ -18,8 +18,8 @@ from typing import Any, Final
 from bftrain.node_units import CORE
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_cells import count_of, whole_number
-from bftrain_datasets.job_tables.json_records import format_of, records
+from bftrain_datasets.importing.text_columns import count_of, whole_number
+from bftrain_datasets.job_tables.tables import format_of, records
 
 name: Final = "flux"
 tells_units: Final = (CORE,)

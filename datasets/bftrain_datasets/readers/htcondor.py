@@ -23,8 +23,8 @@ from typing import Any, Final
 from bftrain.node_units import CORE, GPU
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_cells import MOST_DIGITS, first_lines
-from bftrain_datasets.job_tables.json_records import format_of, records
+from bftrain_datasets.importing.text_columns import MOST_DIGITS, first_lines
+from bftrain_datasets.job_tables.tables import format_of, records
 
 name: Final = "htcondor"
 tells_units: Final = True

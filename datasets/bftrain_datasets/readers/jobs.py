@@ -27,10 +27,9 @@ from bftrain_datasets.importing.machine_nodes import nodes_in
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.job_tables.cell_values import EXPAND
 from bftrain_datasets.job_tables.column_choice import OF_UNIT, recognised
-from bftrain_datasets.job_tables.json_records import format_of, keys_in
 from bftrain_datasets.job_tables.near_misses import near_miss
 from bftrain_datasets.job_tables.table_reading import JobTableReader, read_table
-from bftrain_datasets.job_tables.tables import JSON_BEGINS, PARQUET_MARK, find_header
+from bftrain_datasets.job_tables.tables import JSON_BEGINS, PARQUET_MARK, find_header, format_of, keys_in
 
 name: Final = "jobs"
 about: Final = "any table of jobs: CSV, JSON or Parquet; --map sets the meaning of columns"

@@ -22,7 +22,7 @@ from bftrain.node_units import CORE
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.machine_nodes import Share
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_cells import first_lines, moments, whole_number
+from bftrain_datasets.importing.text_columns import first_lines, moments, whole_number
 
 name: Final = "lsf"
 tells_units: Final = (CORE,)

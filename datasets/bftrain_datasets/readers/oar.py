@@ -21,8 +21,8 @@ from bftrain.errors import BadInput
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.job_columns import key_of
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_cells import moments
-from bftrain_datasets.job_tables.json_records import format_of
+from bftrain_datasets.importing.text_columns import moments
+from bftrain_datasets.job_tables.tables import format_of
 
 name: Final = "oar"
 about: Final = "OAR: details of jobs and the data of the Gantt chart, as JSON"

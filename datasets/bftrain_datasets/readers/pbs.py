@@ -30,7 +30,7 @@ from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.machine_nodes import Share, Units, slots_of
 from bftrain_datasets.importing.open_jobs import OpenJob
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_cells import first_lines, moments
+from bftrain_datasets.importing.text_columns import first_lines, moments
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S
 
 name: Final = "pbs"

@@ -18,7 +18,7 @@ from typing import Final
 
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_cells import first_lines
+from bftrain_datasets.importing.text_columns import first_lines
 
 name: Final = "pbs-events"
 about: Final = "PBS: node downtime from server logs, next to other records"

@@ -36,18 +36,9 @@ from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.job_columns import JobTable, keys_of, time_cell
 from bftrain_datasets.importing.machine_nodes import Units
 from bftrain_datasets.importing.raw_file import LARGE_BLOCK_BYTES, RawFile
-from bftrain_datasets.importing.text_cells import (
+from bftrain_datasets.importing.text_columns import (
     NO_NODES,
     NO_TIME,
-    count_of,
-    first_lines,
-    moment_of,
-    moments,
-    names_slurm_jobs,
-    units_in,
-    unquoted,
-)
-from bftrain_datasets.importing.text_columns import (
     Column,
     Texts,
     by_text,
@@ -55,9 +46,16 @@ from bftrain_datasets.importing.text_columns import (
     coded,
     columns_of,
     contains,
+    count_of,
+    first_lines,
     lengths_of,
     merged,
+    moment_of,
+    moments,
+    names_slurm_jobs,
     times_of,
+    units_in,
+    unquoted,
     without,
 )
 from bftrain_datasets.log.time_formats import span_s

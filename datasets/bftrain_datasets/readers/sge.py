@@ -25,8 +25,8 @@ from typing import Any, Final, NamedTuple
 from bftrain.node_units import CORE
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_cells import count_of, date_line, first_lines, moments
-from bftrain_datasets.job_tables.json_records import format_of, records
+from bftrain_datasets.importing.text_columns import count_of, date_line, first_lines, moments
+from bftrain_datasets.job_tables.tables import format_of, records
 from bftrain_datasets.log.idle_doubts import HOSTS_INCOMPLETE
 
 name: Final = "sge"

@@ -25,7 +25,7 @@ from bftrain.errors import BadInput
 from bftrain.nodesets import MOST_NODES, ONE_BRACKET, expand
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_cells import LONGEST, date_line, first_lines, looks_like_time, state_of
+from bftrain_datasets.importing.text_columns import LONGEST, date_line, first_lines, looks_like_time, state_of
 from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.log.idle_doubts import POLL_GAP
 from bftrain_datasets.log.time_formats import RecordClock

@@ -18,7 +18,7 @@ from typing import Final
 from bftrain.nodesets import expand
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_cells import first_lines, moment_of, state_of
+from bftrain_datasets.importing.text_columns import first_lines, moment_of, state_of
 from bftrain_datasets.log.eventlog import NodeState
 
 name: Final = "slurm-events"

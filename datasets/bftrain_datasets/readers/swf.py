@@ -31,8 +31,7 @@ from bftrain_datasets.importing.import_options import CORES
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.job_columns import BAD_TIME, JobTable, key_of, keys_of
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_cells import first_lines
-from bftrain_datasets.importing.text_columns import Column, Texts, by_text, coded
+from bftrain_datasets.importing.text_columns import Column, Texts, by_text, coded, first_lines
 from bftrain_datasets.log.time_formats import LARGEST_S
 
 name: Final = "swf"

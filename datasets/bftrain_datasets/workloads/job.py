@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from bftrain.errors import BadValue
 from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.importing.findings import FindingsTally
-from bftrain_datasets.importing.text_cells import MOST_DIGITS
+from bftrain_datasets.importing.text_columns import MOST_DIGITS
 
 T = TypeVar("T")
 

@@ -28,8 +28,8 @@ from bftrain.text_formats import counted
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.importing.findings import HAZARDS, FindingsTally, RowCounts, is_doubt
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_cells import first_lines, unquoted
-from bftrain_datasets.job_tables.json_records import content_of
+from bftrain_datasets.importing.text_columns import first_lines, unquoted
+from bftrain_datasets.job_tables.tables import content_of
 from bftrain_datasets.log.provenance import LogFinding, ProvenanceSource
 from bftrain_datasets.log.time_formats import LARGEST_S, SMALLEST_EPOCH_S, RecordClock
 from bftrain_datasets.readers import swf

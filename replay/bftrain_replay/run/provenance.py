@@ -12,7 +12,7 @@ import msgspec
 from bftrain import summaries
 from bftrain.values import wire
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.workloads.saturating import SaturatingWorkload
+from bftrain_datasets.workloads.task_generators import SaturatingWorkload
 
 FORMAT: Final = "bftrain replay 1"  # format of a replay folder's files
 LOG_FILE: Final = "log.npz"  # the part of the log that was replayed, in the folder of a replay

@@ -19,7 +19,7 @@ from bftrain.errors import BadInput
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.edits import chosen_nodes, chosen_window
 from bftrain_datasets.log.eventlog import EventLog, NodeRun
-from bftrain_datasets.workloads.saturating import SaturatingWorkload
+from bftrain_datasets.workloads.task_generators import SaturatingWorkload
 from bftrain_replay.simulation.replay_settings import CHOSEN, ReplaySettings
 from bftrain_replay.simulation.task_progress import TaskProgress
 

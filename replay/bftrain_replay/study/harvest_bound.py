@@ -126,7 +126,7 @@ def harvest_bound(log: EventLog, tasks: Sequence[TaskSpec], most: int, *, mixed:
     a second.
 
     >>> from bftrain_datasets.log.log_generator import sample_log
-    >>> from bftrain_datasets.workloads.saturating import SaturatingWorkload
+    >>> from bftrain_datasets.workloads.task_generators import SaturatingWorkload
     >>> log = sample_log()
     >>> trials = SaturatingWorkload.of(log.idle_node_s, competing=35).tasks
     >>> found = harvest_bound(log, trials, most=35)
