@@ -44,7 +44,7 @@ _WORKLOAD_OPTIONS: Final = (*_PLAIN_OPTIONS, "kinds", "window", "begin", "timezo
     example="bftrain generate from-trace gavel.trace --speeds table.json -o tasks.toml\n"
     "bftrain generate from-trace jobs.swf -o tasks.toml --nodes 64",
     epilog="docs/how-to/workloads.md describes all fields. A pair of files are the tasks of the published replayer: "
-    "JBND (Tcup, Tcdw, Jmin, Jmax, Pmax) and JNPS (Ns, Ps, Os).",
+    "JBND (Tcup, Tcdw, Jmin, Jmax, Pmax) and JNPS (Ns, Ps).",
     renamed={"--kind": "--node-kind"},
 )
 @rare("by_hosts", "reference", "exact", "first")
@@ -216,7 +216,6 @@ def _published(files: Sequence[Path], path: Path, log: Path | None, out: Output)
         "file": str(path),
         "tasks": len(found.tasks),
         "format": PUBLISHED,
-        "objective": found.objective,
         "begin_s": found.begin_s,
         "first_submit_s": min(moments),
         "last_submit_s": max(moments),
@@ -224,26 +223,18 @@ def _published(files: Sequence[Path], path: Path, log: Path | None, out: Output)
         "rounded": found.rounded,
         "sources": found.sources,
     }
-    if found.objective is None:
-        out.warn(
-            "Os is neither samples/s nor speedup: the task file has no place for it, see docs/reference/objectives.md"
-        )
-    if found.unused:
-        out.warn(f"not used: {', '.join(found.unused)}")
     if min(moments) < 0:
         out.warn(f"{counted(sum(moment < 0 for moment in moments), 'task')} submitted before the start of the log")
     out.result(figures, lambda: f"{path}: {counted(len(found.tasks), 'task')}\n" + "\n".join(words))
 
 
 def _published_words(found: PublishedTasks) -> Iterator[str]:
-    """Yield lines on the source of the tasks, and on data that task files cannot represent."""
+    """Yield lines on the source of the tasks, and on their profiles."""
     from bftrain.text_formats import moment
 
     for source in found.sources:
         yield f"from {source.name}, sha256 {source.sha256}"
     yield f"submit_s counts from {moment(found.begin_s)}"
-    if found.objective is not None:
-        yield f"Os contains the objective {found.objective}: replay with --objective {found.objective}"
     if found.rounded:
         changed = sum(found.profiles.values())
         yield f"speeds of {changed:,} tasks equal profiles within {100 * found.rounded:.3f} % at most"

@@ -1,7 +1,7 @@
 """The task sets of the published replayer: conversion of a pair of pickled tables to tasks.
 
 ``*-Jbnd-*.pkl`` has the limits of each task (Tcup, Tcdw, Jmin, Jmax, Pmax, Tsub), ``*-JNPs-*.pkl`` its speeds
-(Ns, Ps, Os, Tsub). Rows of both are matched by their label, the name of the task.
+(Ns, Ps, Tsub). Rows of both are matched by their label, the name of the task.
 """
 
 from __future__ import annotations
@@ -23,27 +23,23 @@ from bftrain_datasets.log.provenance import ProvenanceSource
 from bftrain_datasets.published.frame import SavedFrame, load_frame, seconds_of
 
 BOUND_COLUMNS: Final = ("Tcup", "Tcdw", "Jmin", "Jmax", "Pmax", "Tsub")
-SPEED_COLUMNS: Final = ("Ns", "Ps", "Os", "Tsub")
+SPEED_COLUMNS: Final = ("Ns", "Ps", "Tsub")
 ROUNDING: Final = 0.5  # samples/s; the bundled profiles are published in whole samples/s
-_SAME: Final = 1e-9  # relative tolerance between two computations of a number
 _SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedTasks:
-    """Tasks, and the parts of the tables that task files cannot represent.
+    """Tasks; ``begin_s`` is the origin of ``submit_s`` (seconds UTC).
 
-    ``objective`` is the objective in ``Os``: throughput, speedup, or None for any other. ``begin_s`` is the origin of
-    ``submit_s`` (seconds UTC). ``profiles`` counts the tasks with each bundled profile; ``rounded`` is the largest
-    relative speed change caused by them. ``unused`` lists unused columns.
+    ``profiles`` counts the tasks with each bundled profile; ``rounded`` is the largest relative speed change caused by
+    them.
     """
 
     tasks: tuple[TaskSpec, ...]
-    objective: str | None
     begin_s: float
     profiles: dict[str, int]
     rounded: float
-    unused: tuple[str, ...]
     sources: tuple[ProvenanceSource, ...]
 
 
@@ -91,11 +87,9 @@ def import_tasks(bounds_path: Path, speeds_path: Path, *, begin_s: float | None 
         tasks.append(_task(row, curve, begin_s))
     return PublishedTasks(
         tasks=tuple(tasks),
-        objective=_objective(rows, curves),
         begin_s=begin_s,
         profiles=dict(sorted(named.items())),
         rounded=rounded,
-        unused=tuple(sorted({*bounds.columns} - {*BOUND_COLUMNS}) + sorted({*speeds.columns} - {*SPEED_COLUMNS})),
         sources=(bounds_source, speeds_source),
     )
 
@@ -108,7 +102,7 @@ def _table(path: Path, wanted: Sequence[str], other: Sequence[str]) -> tuple[Sav
     missing = [column for column in wanted if column not in frame.columns]
     if missing:
         swapped = set(other) <= set(frame.columns)
-        fix = "pass the file with Tcup, Tcdw, Jmin, Jmax and Pmax first, then the one with Ns, Ps and Os"
+        fix = "pass the file with Tcup, Tcdw, Jmin, Jmax and Pmax first, then the one with Ns and Ps"
         what = "this is the other file of the pair" if swapped else f"the table has no column '{missing[0]}'"
         raise BadInput(what, where=str(path), fix=fix)
     if not len(frame.index):
@@ -188,22 +182,3 @@ def _rounded_profile(curve: SpeedCurve) -> Profile | None:
 def _largest_change(measured: SpeedCurve, rounded: SpeedCurve) -> float:
     pairs = zip(measured.rate, rounded.rate, strict=True)
     return max(abs(after / before - 1) for before, after in pairs if before > 0)
-
-
-def _objective(rows: Sequence[_Row], curves: Sequence[SpeedCurve]) -> str | None:
-    """Return the objective in Os: the speeds themselves, or relative to the speed on one node."""
-    pairs = list(zip(rows, curves, strict=True))
-    if all(_is_times_speed(row, 1.0) for row, _ in pairs):
-        return "throughput"
-    if all(_is_times_speed(row, curve.speed(1)) for row, curve in pairs):
-        return "speedup"
-    return None
-
-
-def _is_times_speed(row: _Row, single: float) -> bool:
-    values, rates = row.speeds["Os"], row.speeds["Ps"]
-    if not isinstance(values, list) or len(values) != len(rates) or single <= 0:
-        return False
-    if not all(isinstance(value, (int, float)) for value in values):
-        return False
-    return all(abs(value - rate / single) <= _SAME * rate / single for value, rate in zip(values, rates, strict=True))

@@ -64,7 +64,6 @@ def test_every_column_has_its_place(version: str) -> None:
     assert [task.submit_s for task in found.tasks] == [0.0, 0.0, 7200.0]
     assert found.begin_s == BEGIN_S
     assert found.profiles == {"vgg16": 1}
-    assert found.objective is None  # the third task's Os is neither
     assert [source.name for source in found.sources] == [f"pandas-{version}-bounds.pkl", f"pandas-{version}-speeds.pkl"]
 
 
@@ -78,21 +77,6 @@ def test_a_curve_is_a_profile_if_it_is_the_same_to_the_sample() -> None:
 def test_times_count_from_where_one_says(tmp_path: Path) -> None:
     found = import_tasks(*pair(tmp_path), begin_s=BEGIN_S + 600)
     assert [task.submit_s for task in found.tasks] == [-600.0, 3000.0]
-
-
-@pytest.mark.parametrize(
-    ("os_values", "objective"),
-    [
-        ([[0, 10.0, 70.0], [0, 30.0, 50.0]], "throughput"),
-        ([[0, 1.0, 7.0], [0, 2.0, 50.0 / 15]], "speedup"),
-        ([[0, 1.0, 7.0], [0, 30.0, 50.0]], None),
-        ([[0, 10.0], [0, 30.0, 50.0]], None),
-        ([[0, 10.0, "x"], [0, 30.0, 50.0]], None),
-        ([3.0, 4.0], None),
-    ],
-)
-def test_what_the_objective_column_holds_is_reported(tmp_path: Path, os_values: object, objective: str | None) -> None:
-    assert import_tasks(*pair(tmp_path, Os=os_values)).objective == objective
 
 
 def test_tables_in_another_order_are_joined_by_name(tmp_path: Path) -> None:
@@ -152,7 +136,6 @@ def test_the_command_writes_tasks_and_says_where_they_are_from(tmp_path: Path) -
     head = (tmp_path / "tasks.toml").read_text()
     assert "# from Jbnd.pkl, sha256 " in head
     assert "# submit_s counts from 2021-02-10 09:59:00 UTC" in head
-    assert "# Os contains the objective throughput: replay with --objective throughput" in head
     output = json.loads(run(first, second, "-o", tmp_path / "tasks.csv", "--json").stdout)
     assert load_tasks(tmp_path / "tasks.csv") == import_tasks(first, second).tasks
     assert output["tasks"] == 2
@@ -160,30 +143,27 @@ def test_the_command_writes_tasks_and_says_where_they_are_from(tmp_path: Path) -
     assert [source["name"] for source in output["sources"]] == ["Jbnd.pkl", "JNPs.pkl"]
 
 
-def test_the_command_warns_of_what_a_task_file_cannot_hold(tmp_path: Path) -> None:
-    first, second = pair(tmp_path, Os=[[0, 1, 1], [0, 5, 6]], more=[1, 2])
+def test_the_command_warns_of_early_tasks(tmp_path: Path) -> None:
+    first, second = pair(tmp_path)
     log = tmp_path / "log.csv"
     save_log(log_from_transitions([(BEGIN_S + 60, "n1", NodeState.IDLE)], end_s=BEGIN_S + 90), log)
     said = run(first, second, "-o", tmp_path / "tasks.csv", "--log", log).stderr
-    assert "warning: Os is neither samples/s nor speedup" in said
-    assert "warning: not used: more" in said
     assert "warning: 1 task submitted before the start of the log" in said
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "objective"),
+    ("name", "count"),
     [
-        ("hps-shufflenet-{}-10J.pkl", 10, "throughput"),
-        ("hps-shufflenet-{}-1000J.pkl", 1000, "throughput"),
-        ("ImageNet-imgps-{}-1001J.pkl", 1001, "throughput"),
-        ("ImageNet-spdup-{}-1001J.pkl", 1001, "speedup"),
+        ("hps-shufflenet-{}-10J.pkl", 10),
+        ("hps-shufflenet-{}-1000J.pkl", 1000),
+        ("ImageNet-imgps-{}-1001J.pkl", 1001),
+        ("ImageNet-spdup-{}-1001J.pkl", 1001),
     ],
 )
-def test_the_published_pairs(tmp_path: Path, name: str, count: int, objective: str) -> None:
+def test_the_published_pairs(tmp_path: Path, name: str, count: int) -> None:
     files = [site_data(f"summit/{name.format(part)}") for part in ("Jbnd", "JNPs")]
     found = import_tasks(*files)
     assert len(found.tasks) == sum(found.profiles.values()) == count
-    assert found.objective == objective
     assert found.rounded < 3e-4
     assert {task.max_nodes for task in found.tasks} == {64}
     assert {task.work_samples for task in found.tasks} == {1.3e8}
