@@ -47,7 +47,7 @@ _WORKLOAD_OPTIONS: Final = (*_PLAIN_OPTIONS, "kinds", "window", "begin", "timezo
     "JBND (Tcup, Tcdw, Jmin, Jmax, Pmax) and JNPS (Ns, Ps).",
     renamed={"--kind": "--node-kind"},
 )
-@rare("by_hosts", "reference", "exact", "first")
+@rare("by_hosts", "reference", "first")
 @click.argument(
     "files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
 )
