@@ -179,11 +179,7 @@ class NodeSets:
 
     def size_of(self, number: int) -> int:
         """Return the size of a node set, or 0 if unreadable, without adding its nodes to the machine."""
-        text = self.texts[number]
-        try:
-            return len(set(self._expands.get(number, expand_set)(text))) if text else 0
-        except ValueError:
-            return 0
+        return size_of(self.texts[number], self._expands.get(number, expand_set))
 
     def resolve(self, numbers: Places, counts: Places, times: Places, go_to: Callable[[int], object]) -> Places:
         """Expand node sets where necessary; return the set of each pair of set and recorded count.
@@ -438,6 +434,14 @@ class _Ranges:
         """Return the keys of all nodes of these sets, concatenated."""
         pieces = ranges_from(self.offsets[chosen], self.offsets[chosen + 1] - self.offsets[chosen])
         return ranges_from(self.keys[pieces], self.counts[pieces])
+
+
+def size_of(text: str, expand: Expand) -> int:
+    """Return the number of different nodes of a set, or 0 if it is empty or unreadable."""
+    try:
+        return len(set(expand(text))) if text else 0
+    except ValueError:
+        return 0
 
 
 def ranges_from(starts: Places, counts: Places) -> Places:

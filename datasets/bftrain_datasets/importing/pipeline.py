@@ -234,7 +234,9 @@ def import_files(
     if keep is not None:
         keep(intake)
     intake.note_clock(intake.clock, zone_is_known=intake.options.timezone is not None)
-    _note_unseen_partitions(intake)
+    unseen = [name for name in options.preemptible if name not in intake.preemptible_seen]
+    if unseen:
+        intake.note("preemption", count=len(unseen), where=f"--preemptible {','.join(unseen)}")
     try:
         log = _build(intake)
     except BadInput as error:
@@ -264,13 +266,6 @@ def import_files(
     )
     log = log.with_provenance(provenance)
     return Imported(log, name, rows, findings)
-
-
-def _note_unseen_partitions(intake: RecordIntake) -> None:
-    """Note the preemptible partitions that do not occur in the records."""
-    unseen = [name for name in intake.options.preemptible if name not in intake.preemptible_seen]
-    if unseen:
-        intake.note("preemption", count=len(unseen), where=f"--preemptible {','.join(unseen)}")
 
 
 def import_logs(*paths: Path | str, options: ImportOptions | None = None) -> Imported:
@@ -304,7 +299,9 @@ def _read(
     # Without folders, because the name is part of the provenance
     intake.begin_file("stdin" if piped else tellable(path.name))
     with RawFile(None if piped else path, intake, tell) as file:
-        reader = reader_for(file.head, where, _requested_format(intake.options), intake.options.columns)
+        options = intake.options
+        wanted = options.format or ("jobs" if options.map or options.preset else None)
+        reader = reader_for(file.head, where, wanted, options.columns)
         beside = bool(getattr(reader, "beside_others", False))
         if before and not beside and reader.name != before:
             fix = "import one format at a time"
@@ -339,11 +336,6 @@ def _units_of(reader: LogReader) -> tuple[str, ...]:
     """Return the units supported by a reader: a tuple, or a flag for all."""
     units = getattr(reader, "tells_units", False)
     return ((GPU, CORE) if units else ()) if isinstance(units, bool) else tuple(units)
-
-
-def _requested_format(options: ImportOptions) -> str | None:
-    """Return the format from the options; ``map`` and ``preset`` imply a table of jobs."""
-    return "jobs" if options.format is None and (options.map or options.preset) else options.format
 
 
 def _build(intake: RecordIntake) -> EventLog:

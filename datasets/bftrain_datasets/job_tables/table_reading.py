@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +17,7 @@ from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.import_options import ALL_CLUSTERS, ImportOptions
 from bftrain_datasets.importing.job_columns import JobTable, keys_of
-from bftrain_datasets.importing.machine_nodes import Share, Units
+from bftrain_datasets.importing.machine_nodes import Share, Units, size_of
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_columns import Column, Texts, by_text, coded, contains
 from bftrain_datasets.job_tables import cell_values
@@ -163,7 +163,7 @@ class JobTableReader:
         if nodes is None or not self.sized:
             return np.zeros(batch.lines.size, dtype=np.int64)
         expand = cell_values.EXPAND[self.map.unit("nodes")]
-        return by_text(coded(nodes), lambda text: _size(text, expand), np.int64)
+        return by_text(coded(nodes), lambda text: size_of(text, expand), np.int64)
 
     def _most(self, batch: ColumnBatch) -> NDArray[np.int64] | None:
         """Return the largest number of nodes that each job may have used, if only processors are known."""
@@ -233,15 +233,6 @@ def _state_code(text: str) -> int:
     if word in RUNNING:
         return _RUNNING
     return _WAITING if word in WAITING else _FINISHED.get(word, 0)
-
-
-def _size(text: str, expand: Callable[[str], Sequence[str]]) -> int:
-    if not text:
-        return 0
-    try:
-        return len(dict.fromkeys(expand(text)))
-    except ValueError:
-        return 0
 
 
 def read_table(

@@ -78,24 +78,18 @@ def format_of(head: bytes) -> str:
 def records(file: RawFile, tally: FindingsTally) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield each record with its line number, or its index in an array; skip other values."""
     head = file.head.lstrip()
-    lines = head.startswith(b"{") and _is_record(head.partition(b"\n")[0])
-    found = _lines(file) if lines else enumerate(_elements(file), start=1)
+    first = _parsed(head.partition(b"\n")[0]) if head.startswith(b"{") else None
+    # A line is a record if it is a whole object without a list of records
+    if isinstance(first, dict) and not any(isinstance(first.get(name), list) for name in _LISTS):
+        found: Iterator[tuple[int, Any]] = ((line, _parsed(text)) for line, text in file.lines() if text.strip())
+    else:
+        found = enumerate(_elements(file), start=1)
     for number, record in found:
         if isinstance(record, dict):
             yield number, record
         else:
             tally.row(number)
             tally.set_aside("malformed")
-
-
-def _is_record(line: bytes) -> bool:
-    """Return whether a line is a whole object without a list of records."""
-    found = _parsed(line)
-    return isinstance(found, dict) and not any(isinstance(found.get(name), list) for name in _LISTS)
-
-
-def _lines(file: RawFile) -> Iterator[tuple[int, Any]]:
-    return ((number, _parsed(line)) for number, line in file.lines() if line.strip())
 
 
 def _parsed(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON value

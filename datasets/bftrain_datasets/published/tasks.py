@@ -83,7 +83,8 @@ def import_tasks(bounds_path: Path, speeds_path: Path, *, begin_s: float | None 
         if known is not None:
             curve = known.curve
             named[known.name] = named.get(known.name, 0) + 1
-            rounded = max(rounded, _largest_change(measured, curve))
+            pairs = zip(measured.rate, curve.rate, strict=True)
+            rounded = max(rounded, *(abs(after / before - 1) for before, after in pairs if before > 0))
         tasks.append(_task(row, curve, begin_s))
     return PublishedTasks(
         tasks=tuple(tasks),
@@ -177,8 +178,3 @@ def _rounded_profile(curve: SpeedCurve) -> Profile | None:
         ):
             return known
     return None
-
-
-def _largest_change(measured: SpeedCurve, rounded: SpeedCurve) -> float:
-    pairs = zip(measured.rate, rounded.rate, strict=True)
-    return max(abs(after / before - 1) for before, after in pairs if before > 0)

@@ -21,7 +21,7 @@ from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.log.eventlog import BUSY, IDLE
 from bftrain_datasets.log.log_columns import is_node_name
-from bftrain_datasets.published.frame import FrameBlock, SavedFrame, load_frame, seconds_of
+from bftrain_datasets.published.frame import SavedFrame, load_frame, seconds_of
 
 name: Final = "ndstat"
 about: Final = "the published replayer: ndstat-*.pkl, a pickled table of nodes and events"
@@ -88,7 +88,11 @@ def transitions_of(frame: SavedFrame) -> NodeTransitions:
     steps = np.diff(moments)
     order = np.argsort(moments, kind="stable") if (steps < 0).any() else None
     sorted_s = moments if order is None else moments[order]
-    parts = [_piece(piece, order, frame) for block in frame.blocks for piece in _pieces(block)]
+    parts = [
+        _piece((block.places[at : at + COLUMNS_AT_ONCE], block.values[at : at + COLUMNS_AT_ONCE]), order, frame)
+        for block in frame.blocks
+        for at in range(0, block.places.size, COLUMNS_AT_ONCE)
+    ]
     rows = np.concatenate([rows for rows, _, _ in parts])
     return NodeTransitions(
         node_names=frame.columns,
@@ -101,11 +105,6 @@ def transitions_of(frame: SavedFrame) -> NodeTransitions:
         unsorted=int((steps < 0).sum()),
         repeated_times=int((np.diff(sorted_s) == 0).sum()),
     )
-
-
-def _pieces(block: FrameBlock) -> list[tuple[NDArray[np.int64], NDArray[Any]]]:
-    starts = range(0, block.places.size, COLUMNS_AT_ONCE)
-    return [(block.places[at : at + COLUMNS_AT_ONCE], block.values[at : at + COLUMNS_AT_ONCE]) for at in starts]
 
 
 def _piece(

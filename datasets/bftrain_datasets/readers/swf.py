@@ -30,6 +30,7 @@ from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.import_options import CORES
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.job_columns import BAD_TIME, JobTable, key_of, keys_of
+from bftrain_datasets.importing.machine_nodes import size_of
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_columns import Column, Texts, by_text, coded, first_lines
 from bftrain_datasets.log.time_formats import LARGEST_S
@@ -267,7 +268,7 @@ def _sizes(
         return zeros, None
     by_cores, hosts = intake.options.sharing == CORES, zeros
     if nodes is not None and not by_cores:
-        hosts = by_text(coded(nodes), _host_count, np.int64)
+        hosts = by_text(coded(nodes), lambda text: size_of(text, expand_set), np.int64)
     unnamed = did_run & (hosts == 0)
     asked = values[PROCS] <= 0
     procs = np.where(asked, values[PROCS_ASKED], values[PROCS])
@@ -282,14 +283,6 @@ def _sizes(
         most = np.where((size * header.nodes % header.procs != 0) & possible & (hosts == 0), size, 0)
         size = header.nodes_for(size)
     return np.where(hosts > 0, hosts, np.where(possible, size, -1)), most
-
-
-def _host_count(nodes: str) -> int:
-    """Return the number of hosts, 0 if only the number of processors is known."""
-    try:
-        return len(_distinct_hosts(nodes))
-    except ValueError:
-        return 0
 
 
 def _numbered(column: NDArray[np.float64]) -> Texts:

@@ -646,12 +646,9 @@ def _swf_lines(result: ScheduleResult) -> Iterator[str]:
         fields[swf.WAIT] = _number(schedule.start_s[job] - jobs.submit_s[job])
         fields[swf.PROCS] = str(jobs.procs[job])
         for place, number in ((swf.JOB, job + 1), (swf.USER, jobs.user[job] + 1), (swf.QUEUE, swf.UNKNOWN)):
-            fields[place] = fields[place] if _is_number(fields[place]) else str(number)  # the format has only numbers
+            if not fields[place].removeprefix("-").replace(".", "", 1).isdecimal():  # the format has only numbers
+                fields[place] = str(number)
         yield " ".join(fields)
-
-
-def _is_number(text: str) -> bool:
-    return text.removeprefix("-").replace(".", "", 1).isdecimal()
 
 
 _EXACT: Final = 2.0**53

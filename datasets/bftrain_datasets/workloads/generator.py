@@ -161,7 +161,9 @@ def generate_cluster(
     last = max(place for place, size in enumerate(sizes) if shape.gangs[size] > 0)  # limits the effect of rounding
     found = np.minimum(np.searchsorted(bounds, np.array(drawn["gangs"]) * bounds[-1], side="right"), last)
     gangs = [sizes[place] for place in found.tolist()]
-    durations = _durations(drawn["lengths"], drawn["durations"], shape.long_share)
+    powers = [LONG_POWERS if length < shape.long_share else SHORT_POWERS for length in drawn["lengths"]]
+    parts = zip(powers, drawn["durations"], strict=True)
+    durations = [round(60 * 10 ** (low + (high - low) * part), 3) for (low, high), part in parts]
     brought = _arrivals(drawn["bursts"], shape, count)
     moments = _moments(drawn["gaps"], arrivals)
     running = _running(models or bundled_models(), sorted({*gangs}))
@@ -189,11 +191,6 @@ def generate_cluster(
             )
         )
     return tuple(tasks)
-
-
-def _durations(lengths: list[float], drawn: list[float], long_share: float) -> list[float]:
-    powers = [LONG_POWERS if length < long_share else SHORT_POWERS for length in lengths]
-    return [round(60 * 10 ** (low + (high - low) * each), 3) for (low, high), each in zip(powers, drawn, strict=True)]
 
 
 def _arrivals(drawn: list[float], shape: ClusterShape, count: int) -> list[tuple[int, int, str]]:
