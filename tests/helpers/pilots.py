@@ -19,12 +19,13 @@ from bftrain.live.schedulers.base import (
     News,
     Remark,
     Scheduler,
+    SchedulerPool,
+    SchedulerPools,
     Site,
     Taken,
     pools_of,
 )
 from bftrain.live.schedulers.hooks import READER, HookListener, HookNews, HookSpool, install
-from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from tests.helpers.slurm import Slurm, wait_until

@@ -291,14 +291,6 @@ def _refusal(status: int, what: str, headers: Mapping[str, str] | None = None, *
     return Response(status=status, body=wire.encode(Refused(error=Problem(what=what, **more))), headers=headers or {})
 
 
-class BadRequest(Exception):
-    """The request cannot be parsed; ``status`` is the status of the answer."""
-
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
-        self.status = status
-
-
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Handle | None) -> None:
     """Answer all requests of a connection; without ``handle`` reject the connection."""
     connection = _ClientConnection(reader, writer)
@@ -327,9 +319,8 @@ class _ClientConnection:
     async def serve_one(self, handle: Handle) -> bool:
         try:
             request = await self._request()
-        except (BadRequest, h11.RemoteProtocolError) as error:
-            status = error.status if isinstance(error, BadRequest) else error.error_status_hint
-            await self.send_last(_refusal(status, str(error)))
+        except h11.RemoteProtocolError as error:
+            await self.send_last(_refusal(error.error_status_hint, str(error)))
             return False
         if request is None:
             return False
@@ -367,7 +358,9 @@ class _ClientConnection:
             async with asyncio.timeout(timeouts.TIMEOUTS.request_s):
                 return await self._read_request(event)
         except TimeoutError:
-            raise BadRequest(408, f"the request did not arrive within {timeouts.TIMEOUTS.request_s:g} s") from None
+            raise h11.RemoteProtocolError(
+                f"the request did not arrive within {timeouts.TIMEOUTS.request_s:g} s", 408
+            ) from None
 
     async def _read_request(self, event: object) -> Request | None:
         head = await self._event() if event is h11.NEED_DATA else event
@@ -377,9 +370,9 @@ class _ClientConnection:
         fields = dict(head.headers)
         length = fields.get(b"content-length")
         if length is not None and b"transfer-encoding" in fields:  # a proxy may interpret the other header
-            raise BadRequest(400, "it has both Transfer-Encoding and Content-Length")
+            raise h11.RemoteProtocolError("it has both Transfer-Encoding and Content-Length", 400)
         if int(length or 0) > LARGEST_BODY:
-            raise BadRequest(413, _TOO_LARGE)
+            raise h11.RemoteProtocolError(_TOO_LARGE, 413)
         body, pieces = bytearray(), 0
         if self._state.they_are_waiting_for_100_continue:
             await self._send(h11.InformationalResponse(status_code=100, headers=[]))
@@ -387,7 +380,7 @@ class _ClientConnection:
             body += event.data
             pieces += 1
             if len(body) > LARGEST_BODY or pieces > _MOST_PIECES:
-                raise BadRequest(413, f"{_TOO_LARGE}, or in too many pieces")
+                raise h11.RemoteProtocolError(f"{_TOO_LARGE}, or in too many pieces", 413)
         if not isinstance(event, h11.EndOfMessage):
             return None
         return _parsed(head, bytes(body))
@@ -440,10 +433,10 @@ def _parsed(head: h11.Request, body: bytes) -> Request:
         parts = tuple(unquote(part, errors="strict") for part in path.split("/")[1:])
         asked = dict(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=50))
     except (UnicodeDecodeError, ValueError) as error:
-        raise BadRequest(400, f"the address cannot be read: {error}") from error
+        raise h11.RemoteProtocolError(f"the address cannot be read: {error}", 400) from error
     if head.method == b"CONNECT":
-        raise BadRequest(405, "this server is no proxy")
+        raise h11.RemoteProtocolError("this server is no proxy", 405)
     if not target.startswith("/"):
-        raise BadRequest(400, "the address must begin with '/'")
+        raise h11.RemoteProtocolError("the address must begin with '/'", 400)
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
     return Request(head.method.decode("ascii"), parts, asked, headers, body)

@@ -19,8 +19,7 @@ from bftrain.live import timeouts
 from bftrain.live.daemon.launcher_pool import LauncherPool
 from bftrain.live.model.site_config import NodeKinds, Times
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
-from bftrain.live.schedulers.base import AgentOrder, Allowed, News, Remark, Scheduler, Taken
-from bftrain.live.schedulers.pools import in_words, keep_running
+from bftrain.live.schedulers.base import AgentOrder, Allowed, News, Remark, Scheduler, Taken, in_words, keep_running
 from bftrain.node_units import node_of
 from bftrain.values.curve import OTHER_KIND
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted

@@ -28,8 +28,17 @@ from bftrain.journal import Journal
 from bftrain.journal_file import complete_file
 from bftrain.live.daemon.task_store import TaskStore, last_site
 from bftrain.live.model.site_config import Agents, SiteSettings
-from bftrain.live.schedulers.base import AgentOrder, FindingState, PoolSettings, Scheduler, SiteFinding, fine, problem
-from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
+from bftrain.live.schedulers.base import (
+    AgentOrder,
+    FindingState,
+    PoolSettings,
+    Scheduler,
+    SchedulerPool,
+    SchedulerPools,
+    SiteFinding,
+    fine,
+    problem,
+)
 from bftrain.parts import absolute_name
 from bftrain.rerun import recover
 from bftrain_elastic.errors import ElasticError

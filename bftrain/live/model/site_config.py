@@ -357,13 +357,10 @@ def environment_of(run: Run, known: dict[str, Environment], default: str) -> Env
     )
 
 
-_TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
-    "deciding": Settings,
-    "agents": Agents,
-    "api": Api,
-    "times": Times,
-    "usage": Usage,
-    "keep": KeepSettings,
+_TABLES: Final = {
+    one.name: one.type
+    for one in msgspec.structs.fields(SiteSettings)
+    if isinstance(one.type, type) and issubclass(one.type, msgspec.Struct)
 }
 
 _OWN_RUNS: Final = "omit it; each user runs a live run, and a Slurm QOS with GrpTRES limits its nodes"

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from bftrain import Availability, BadConfig, BadValue, NotAvailable, Run, SpeedCurve, Submission
+from bftrain.live.schedulers.base import SchedulerPool, SchedulerPools
 from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
-from bftrain.live.schedulers.pools import SchedulerPool, SchedulerPools
 from tests.helpers.live_inside import (
     Allowed,
     Remark,
