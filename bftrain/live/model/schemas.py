@@ -26,6 +26,8 @@ RUN_STATES: Final = ("starting", "reuniting", "running", "paused", "draining", "
 
 
 Count = Annotated[int, Meta(ge=1, le=MOST_NODES)]
+Word = Annotated[str, Meta(min_length=1)]
+PauseSeconds = Annotated[float, Meta(gt=0, le=_LONGEST_PAUSE_S)]
 Seconds = Annotated[float, said("Seconds since 1970.")]
 Unit = Annotated[str, said("Unit that counts as a node: whole nodes or single GPUs.", schema={"enum": ["node", "gpu"]})]
 
@@ -39,14 +41,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     name: Annotated[str, said("Task name; derived from the command if empty.", pattern=NAME_OR_NONE)] = ""
     launcher: Annotated[str, said("native, horovod, process, ...; empty: the site's default.")] = ""
     curve: Annotated[SpeedCurve | None, said("Known speeds by size.")] = None
-    curves: Annotated[
-        Mapping[Annotated[str, Meta(min_length=1)], SpeedCurve],
-        said("Known speeds by node kind, if the site defines kinds; the task runs on these kinds only."),
-    ] = {}
-    kinds: Annotated[
-        tuple[Annotated[str, said("A node kind.", min_length=1)], ...],
-        said("Kinds on which it runs, equally fast, if the site defines kinds."),
-    ] = ()
+    curves: Annotated[Mapping[Word, SpeedCurve], said("Known speeds by node kind; it runs on these kinds only.")] = {}
+    kinds: Annotated[tuple[Word, ...], said("Node kinds on which it runs, equally fast.")] = ()
     work_samples: Annotated[Annotated[float, Meta(gt=0)] | None, said("Total work in samples.")] = None
     grow_cost_s: Annotated[NotNegative, said("Seconds per growth, until measured.")] = 0.0
     shrink_cost_s: Annotated[NotNegative, said("Seconds per shrink, until measured.")] = 0.0
@@ -55,8 +51,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     deadline_s: Annotated[float | None, said("Deadline; seconds since 1970.")] = None
     campaign: Annotated[str, said("Campaign.")] = ""
     after: Annotated[
-        tuple[Annotated[str, said("A name, or #NUMBER.", min_length=1)], ...],
-        said("Tasks that must finish first; it is cancelled if one of them fails or is cancelled."),
+        tuple[Word, ...], said("Tasks (names, or #NUMBER) that must finish first, or it is cancelled.")
     ] = ()
     batch: Annotated[BatchScaling | None, said("Batches and noise scale, for the objective goodput.")] = None
     spread: Annotated[SpreadSpeeds | None, said("Speeds on more places than necessary, such as racks.")] = None
@@ -95,9 +90,7 @@ class TaskEdit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Pause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A pause of harvesting."""
 
-    for_s: Annotated[
-        Annotated[float, Meta(gt=0, le=_LONGEST_PAUSE_S)] | None, said("Seconds; null: until resumed.")
-    ] = None
+    for_s: Annotated[PauseSeconds | None, said("Seconds; null: until resumed.")] = None
 
     def __post_init__(self) -> None:
         """Check that the time is finite."""
@@ -108,8 +101,7 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Nodes by name."""
 
     nodes: Annotated[
-        tuple[Annotated[str, said("A node name.", min_length=1)], ...],
-        said("Node names.", schema={"uniqueItems": True}, min_length=1, max_length=_MOST_NAMED),
+        tuple[Word, ...], said("Node names.", schema={"uniqueItems": True}, min_length=1, max_length=_MOST_NAMED)
     ]
 
     def __post_init__(self) -> None:
@@ -129,9 +121,7 @@ class TaskFigures(msgspec.Struct, frozen=True, kw_only=True):
     ended_s: Annotated[float | None, said("Seconds since 1970.")] = None
     work_samples: Annotated[float | None, said("Total work, if specified.")] = None
     samples: Annotated[float, said("Samples so far; repeated steps count once.")] = 0.0
-    done_samples: Annotated[
-        float, said("The same in units of its work: samples of the initial batch, if it describes batches.")
-    ] = 0.0
+    done_samples: Annotated[float, said("The same in samples of the initial batch, if it describes batches.")] = 0.0
     step: Annotated[int, said("Furthest reported step.")] = 0
     loss: Annotated[float | None, said("Last reported loss.")] = None
     speed: Annotated[float, said("Present speed in samples/s.")] = 0.0
@@ -155,14 +145,9 @@ class TaskView(TaskFigures, frozen=True, kw_only=True):
     running: Annotated[int, said("Number of nodes with confirmed workers.")] = 0
     submitted_s: Seconds
     started_s: Annotated[float | None, said("First allocation; seconds since 1970.")] = None
-    in_memory_step: Annotated[
-        int, said("Last step that survives the loss of some of its nodes: two nodes or the disk have the state.")
-    ] = 0
-    committed_step: Annotated[
-        int,
-        said("The last step that survives the loss of all its nodes: the state is on disk, or copied to another node."),
-    ] = 0
-    copied_step: Annotated[int, said("The last step whose state is in the memory of a node outside the task.")] = 0
+    in_memory_step: Annotated[int, said("Last step whose state two nodes or the disk have.")] = 0
+    committed_step: Annotated[int, said("Last step whose state the disk or a node outside the task has.")] = 0
+    copied_step: Annotated[int, said("Last step whose state is in the memory of a node outside the task.")] = 0
     speeds: Annotated[Mapping[int, float], said("Measured samples/s by size.")] = {}
     costs: Annotated[Mapping[str, float], said("Measured seconds of grow, shrink and start.")] = {}
     weight: float = 1.0
@@ -285,9 +270,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     paused_until_s: Annotated[float | None, said("End of a pause with a time limit; seconds since 1970.")] = None
     decision: LastDecision | None = None
     hooks: Annotated[HooksView | None, said("Reports of hooks; null without a spool.")] = None
-    commands_a_minute: Annotated[
-        int | None, said("Commands to the batch scheduler in the last minute; null if it needs none.")
-    ] = None
+    commands_a_minute: Annotated[int | None, said("Scheduler commands in the last minute; null: it needs none.")] = None
     harvested: Annotated[tuple[Harvested, ...], said("Harvest of the last days, today last.")] = ()
     remarks: Annotated[tuple[Remarked, ...], said("Remarks, oldest first.")] = ()
     addresses: Annotated[tuple[str, ...], said("Addresses on which it listens.")] = ()
