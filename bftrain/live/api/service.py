@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import re
+import stat
 import time
 import traceback
 from collections import Counter
@@ -24,9 +25,8 @@ from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadInput, BadValue, NotAvailable, UnknownName
 from bftrain.journal import Journal
 from bftrain.live import timeouts
-from bftrain.live.api.owned_tasks import TaskViews, log_files, read_log
 from bftrain.live.api.prometheus import LiveMetrics
-from bftrain.live.api.status_stream import StatusStream
+from bftrain.live.api.status_stream import StatusStream, task_figures
 from bftrain.live.daemon.daemon import Harvesting
 from bftrain.live.daemon.decision_loop import DecisionLoop
 from bftrain.live.daemon.launcher_pool import LauncherPool
@@ -40,7 +40,8 @@ from bftrain.live.model.callers import Caller, check_weight, ourselves, require_
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.schedulers.base import Scheduler
-from bftrain.node_units import node_of
+from bftrain.node_units import node_of, word_of
+from bftrain.text_formats import counted
 from bftrain.values.events import Event, TaskCancelled, TaskEdited, TaskPaused, TaskResumed, TaskSubmitted
 from bftrain.values.job import said
 from bftrain.values.task import TaskSpec
@@ -50,6 +51,8 @@ _log = logging.getLogger(__name__)
 _NAMED: Final = re.compile(r"task '([^']*)'")
 _WAIT_OR_CANCEL: Final = "wait, or cancel some"
 _FAULT: Final = "internal error"
+_CHUNK: Final = 256 * 1024  # bytes of a log per request
+_MOST_FILES: Final = 10_000
 _ODD: Final = (_FAULT, "no decision")  # prefixes of messages with arbitrary error text
 
 LARGEST: Final = 2**53  # exact in all JSON readers
@@ -95,7 +98,6 @@ class LiveService:
     def __post_init__(self) -> None:
         self._adding = asyncio.Lock()
         self._folders: dict[int, str] = {}  # resolved folders of unfinished tasks; missing entries are computed
-        self._views = TaskViews(self._site, self._harvester, self._tasks, self._loop, self._run.state)
         self.addresses: tuple[str, ...] = ()
         self.metrics = LiveMetrics(self._site, self._harvester, self._tasks, self._nodes, self._scheduler, self.status)
         self.watch = StatusStream(
@@ -114,7 +116,7 @@ class LiveService:
             now, waits = self._tasks.now, record.name in self._tasks.after
             paused = (TaskPaused(time_s=now, task=record.name),) if waits else ()
             self._apply(TaskSubmitted(time_s=now, spec=record.spec), *paused)
-        return self._views.view(record)
+        return self._view(record)
 
     @cached_property
     def _launcher_names(self) -> tuple[str, ...]:
@@ -128,7 +130,7 @@ class LiveService:
         record = self._unfinished(caller, task)
         done = f"task '{record.name}' holds no nodes any more, but is cancelled for certain only when it is written"
         self._apply(TaskCancelled(time_s=self._tasks.now, task=record.name), done=done)
-        return self._views.view(self._store.find(f"#{record.number}") or record)
+        return self._view(self._store.find(f"#{record.number}") or record)
 
     async def pause(self, caller: Caller, task: str) -> schemas.TaskView:
         """Pause a task: it waits without nodes until it is resumed."""
@@ -138,7 +140,7 @@ class LiveService:
             record = replace(record, state=LiveTaskState.PAUSED)
             self._store.change(record)
             self._apply(TaskPaused(time_s=self._tasks.now, task=record.name))
-        return self._views.view(record)
+        return self._view(record)
 
     async def resume(self, caller: Caller, task: str) -> schemas.TaskView:
         """Resume a paused task."""
@@ -151,7 +153,7 @@ class LiveService:
                 self._require_written(self._loop.write())  # it continues once possible
             else:
                 self._apply(TaskResumed(time_s=self._tasks.now, task=record.name))
-        return self._views.view(record)
+        return self._view(record)
 
     async def edit(self, caller: Caller, task: str, given: schemas.TaskEdit) -> schemas.TaskView:
         """Change a task that has no nodes."""
@@ -160,7 +162,7 @@ class LiveService:
         self._store.change(record)
         self._tasks.tracks[record.name].record = record
         self._apply(event)
-        return self._views.view(record)
+        return self._view(record)
 
     async def _register(self, record: LiveTaskRecord) -> None:
         """Register a task with its launcher; raise if its file system does not answer."""
@@ -201,11 +203,11 @@ class LiveService:
     ) -> tuple[schemas.TaskView, ...]:
         """List the caller's unfinished tasks, or all including the latest finished ones."""
         found = (*(self._store.finished if all else ()), *self._store.unfinished)
-        return tuple(self._views.view(record) for record in found if caller.may_touch(record))
+        return tuple(self._view(record) for record in found if caller.may_touch(record))
 
     def task(self, caller: Caller, task: str) -> schemas.TaskView:
         """Return one task."""
-        return self._views.view(self._find(caller, task))
+        return self._view(self._find(caller, task))
 
     async def logs(self, caller: Caller, task: str) -> tuple[schemas.LogFile, ...]:
         """List a task's log files."""
@@ -482,3 +484,114 @@ class LiveService:
         found = [self._store.find(name) for name in _NAMED.findall(text)]
         own = all(record is not None and caller.may_touch(record) and record.submitted_s <= time_s for record in found)
         return own and not text.startswith(_ODD)
+
+    def _view(self, record: LiveTaskRecord) -> schemas.TaskView:
+        """Return the view of a task."""
+        track, progress, figures = task_figures(record, self._tasks)
+        held = () if track is None else track.held
+        copied_step = 0 if track is None else track.copied_step
+        committed_step = max(progress.committed_step, copied_step)
+        return schemas.TaskView(
+            **figures,
+            launcher=record.launcher,
+            unit=self._site.unit,
+            nodes=held,
+            running=0 if track is None else track.running,
+            submitted_s=record.submitted_s,
+            started_s=progress.started_s,
+            in_memory_step=max(progress.in_memory_step, committed_step),
+            committed_step=committed_step,
+            copied_step=copied_step,
+            speeds=progress.speeds if track is None else track.speeds,
+            costs=progress.costs,
+            weight=record.spec.weight,
+            deadline_s=record.spec.deadline_s,
+            campaign=record.spec.campaign,
+            folder=record.run.folder,
+            argv=record.run.argv,
+            reason=record.reason,
+            waits="" if held or not record.unfinished else self._why_waiting(record),
+        )
+
+    def _why_waiting(self, record: LiveTaskRecord) -> str:
+        """Return the reason why a task has no nodes, as text; the first reason to fix has priority."""
+        if record.state is LiveTaskState.PAUSED:
+            return f"it is paused: bftrain task resume {record.name}"
+        if numbers := self._tasks.after.get(record.name):
+            return f"it runs after {', '.join(f'#{number}' for number in sorted(numbers))}"
+        if held_up := self._tasks.held_up.get(record.name):
+            return f"it cannot be run now, and is tried again: {held_up}"
+        if record.name not in self._harvester.unfinished:
+            return "it was just handed in"
+        return self._of_all_tasks() or self._too_few_nodes(record.name) or self._decided(record.name)
+
+    def _of_all_tasks(self) -> str:
+        """Return the reason why no task can have nodes; "" if they can."""
+        state = self._run.state()
+        if state == "paused":
+            return "harvesting is paused by an operator"
+        if self._loop.stalled is not None:
+            return "the journal cannot be written, so tasks get no more nodes"
+        if state != "running":
+            return f"the live run is {state}"
+        unit = word_of(self._site.unit)
+        return "" if self._harvester.pool_size else f"no {unit} is idle now that the live run may use"
+
+    def _too_few_nodes(self, name: str) -> str:
+        """Return that it needs more nodes than there are, if it does."""
+        harvester, spec = self._harvester, self._harvester.spec(name)
+        fitting = {kind: count for kind, count in harvester.pools.items() if spec.curve_on(kind) is not None}
+        most = max(fitting.values(), default=0) if harvester.pools else harvester.pool_size
+        if most >= spec.min_nodes:
+            return ""
+        kinds = f" of kind {' or '.join(spec.curves)}" if spec.curves else ""
+        return f"it needs {counted(spec.min_nodes, word_of(self._site.unit))}{kinds}, and the live run has {most} now"
+
+    def _decided(self, name: str) -> str:
+        """Return the result of the last decision, as text."""
+        harvester, deciding, unit = self._harvester, self._site.deciding, word_of(self._site.unit)
+        last = self._loop.last_decision
+        if last is None or last.time_s < harvester.spec(name).submit_s:
+            return "nothing was decided since it was handed in"
+        if name not in harvester.competed:
+            before = f"{counted(len(harvester.competed), 'other task')} compete before it"
+            return f"{before}, by admission {deciding.admission} with max_tasks = {deciding.max_tasks}"
+        held = harvester.held
+        used = sum(map(len, held.values()))
+        others = f"{counted(used, unit)} went to {counted(len(held), 'other task')} by objective {deciding.objective}"
+        free = harvester.pool_size - used
+        return f"{others}, and starting it on the {counted(free, unit)} left gains nothing" if free else others
+
+
+def log_files(record: LiveTaskRecord) -> tuple[schemas.LogFile, ...]:
+    """List a task's log files by name."""
+    try:
+        with os.scandir(Path(record.run.folder, "logs")) as entries:
+            found = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
+    except OSError:
+        return ()
+    return tuple(
+        schemas.LogFile(name=name, size=about.st_size, changed_s=about.st_mtime)
+        for name, about in sorted(found)[:_MOST_FILES]
+        if stat.S_ISREG(about.st_mode)
+    )
+
+
+def read_log(record: LiveTaskRecord, name: str, offset: int) -> bytes:
+    """Read a chunk of a log file from a byte offset (from the end if below 0); empty at the current end."""
+    if "/" in name or name in {"", ".", ".."} or "\0" in name:
+        raise schemas.NotFound(f"no log file is called {name!r}", where=f"task '{record.name}'")
+    try:
+        # No links: a task must not redirect the read to another file
+        file = os.open(
+            Path(record.run.folder, "logs", name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        )
+    except OSError as error:
+        raise schemas.NotFound(f"no log file is called {name!r}", where=f"task '{record.name}'") from error
+    try:
+        about = os.fstat(file)
+        if not stat.S_ISREG(about.st_mode):
+            raise BadInput("is not a plain file", where=name)
+        return os.pread(file, _CHUNK, max(0, about.st_size + offset) if offset < 0 else offset)
+    finally:
+        os.close(file)

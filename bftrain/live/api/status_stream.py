@@ -26,9 +26,8 @@ import msgspec
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BftrainError
 from bftrain.live import timeouts
-from bftrain.live.api.owned_tasks import task_figures
 from bftrain.live.daemon.node_manager import NodeManager
-from bftrain.live.daemon.task_manager import TaskManager
+from bftrain.live.daemon.task_manager import TaskManager, TaskProgressTrack
 from bftrain.live.daemon.task_store import TaskStore
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.callers import Caller
@@ -44,8 +43,9 @@ from bftrain.live.model.schemas import (
     TaskChanges,
     TaskRow,
     Update,
+    state_of,
 )
-from bftrain.live.model.task_record import LiveTaskRecord
+from bftrain.live.model.task_record import LiveTaskRecord, Progress
 from bftrain.node_units import unit_of, word_of
 from bftrain.nodesets import fold
 from bftrain.text_formats import counted
@@ -70,6 +70,37 @@ _SAVE_EVERY: Final = 120  # beats
 _NODES_EVERY: Final = 3  # beats, for changes of nodes without events
 _AWAY: Final = ("away", 0)
 _OVER: Final = 20  # number of finished tasks shown
+
+
+def task_figures(
+    record: LiveTaskRecord, tasks: TaskManager
+) -> tuple[TaskProgressTrack | None, Progress, dict[str, Any]]:
+    """Return what is known of a task now, and its fields of TaskFigures."""
+    track = tasks.tracks.get(record.name) if record.unfinished else None
+    progress = record.progress if track is None else track.advance_to(tasks.now)
+    return (
+        track,
+        progress,
+        {
+            "number": record.number,
+            "name": record.name,
+            "user": record.user,
+            "state": state_of(record, 0 if track is None else len(track.held)),
+            "min_nodes": record.spec.min_nodes,
+            "max_nodes": record.spec.max_nodes,
+            "ended_s": record.ended_s,
+            "work_samples": record.spec.work_samples,
+            "samples": progress.samples,
+            "done_samples": progress.done_samples,
+            "step": progress.step,
+            "loss": progress.loss,
+            "speed": 0.0 if track is None else track.speed(tasks.now),
+            "node_s": progress.node_s,
+            "rescales": progress.rescales,
+            "preemptions": progress.preemptions,
+            "failures": progress.failures,
+        },
+    )
 
 
 class StatusStream:
