@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from bftrain import Run, Submission
-from bftrain.live.model.callers import Caller
+from bftrain.live.model.schemas import Caller
 from tests.helpers.live_inside import Inside
 
 ANN: Final = Caller(uid=70001, user="ann", operator=False)

@@ -25,21 +25,25 @@ from bftrain.live.daemon.daemon import LiveDaemon
 from bftrain.live.daemon.startup import open_site
 from bftrain.live.daemon.task_store import TaskStore, all_kept, last_cluster
 from bftrain.live.log import LOGGER
-from bftrain.live.model.callers import Caller, ourselves
 from bftrain.live.model.schemas import (
+    Caller,
     Cell,
     Happening,
     Harvested,
     HistoryView,
     KindView,
+    LiveTaskRecord,
+    LiveTaskState,
     Nodes,
     Pause,
+    Progress,
     Span,
     StatusView,
     TaskChanges,
     TaskEdit,
     TaskRow,
     Update,
+    ourselves,
 )
 from bftrain.live.model.site_config import (
     Agents,
@@ -53,7 +57,6 @@ from bftrain.live.model.site_config import (
     Usage,
     load,
 )
-from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.process import LiveProcess, service_of
 from bftrain.live.schedulers.base import AgentOrder, Allowed, Post, Remark, Scheduler, SchedulerFacts, Site, Taken
 from bftrain.values import wire

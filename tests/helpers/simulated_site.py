@@ -17,7 +17,7 @@ from typing import Final
 from unittest import mock
 
 from bftrain import Journal, Rerun, Run, Settings, SpeedCurve, Submission
-from bftrain.live.model.callers import Caller
+from bftrain.live.model.schemas import Caller
 from bftrain.live.model.site_config import KeepSettings
 from tests.helpers.live_callers import CHIEF
 from tests.helpers.live_inside import Inside, World, decided, live_inside

@@ -23,7 +23,7 @@ import pytest
 from bftrain import Client, Limits, NotAvailable, Run, Settings, Solution, SpeedCurve, Submission, ValueTable
 from bftrain.live.api.service import LiveService
 from bftrain.live.daemon.daemon import LiveDaemon
-from bftrain.live.model.callers import ourselves
+from bftrain.live.model.schemas import ourselves
 from bftrain.live.schedulers.base import Allowed, Taken
 from bftrain_solvers.exact import solver as exact
 from tests.helpers.figures import Figures

@@ -21,7 +21,7 @@ from bftrain.live.api import prometheus
 from bftrain.live.api.service import LARGEST, LiveService
 from bftrain.live.api.status_stream import LONGEST_S
 from bftrain.live.model import schemas
-from bftrain.live.model.callers import Caller
+from bftrain.live.model.schemas import Caller
 from bftrain.values import wire
 from bftrain.values.job import said
 from bftrain.version import __version__

@@ -23,9 +23,16 @@ from bftrain.errors import BadConfig, BadInput, BftrainError, NotAvailable
 from bftrain.live import timeouts
 from bftrain.live.api.routes import BYTES, JSON, METRICS, ROUTES, Request, Response, Route
 from bftrain.live.api.service import LiveService
-from bftrain.live.model import callers
-from bftrain.live.model.callers import ApiToken, Caller
-from bftrain.live.model.schemas import STATUS, Problem, Refused
+from bftrain.live.model.schemas import (
+    STATUS,
+    ApiToken,
+    Caller,
+    Problem,
+    Refused,
+    caller_at_socket,
+    ourselves,
+    require_operator,
+)
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.values import wire
 
@@ -147,7 +154,7 @@ class ApiServer:
     async def _on_unix_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer: socket.socket = writer.get_extra_info("socket")
         try:
-            caller = callers.caller_at_socket(peer, self._site.api.operators)
+            caller = caller_at_socket(peer, self._site.api.operators)
         except OSError:  # gone already
             writer.close()
             return
@@ -225,7 +232,7 @@ class ApiServer:
         self._update_slot(_AUTHENTICATED if known else _UNAUTHENTICATED)
         if not public and not known:
             return _refusal(401, "a token is needed: Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"})
-        return await self._answer(request, callers.ourselves())
+        return await self._answer(request, ourselves())
 
     async def _answer(self, request: Request, caller: Caller) -> Response:
         found = self._find(request)
@@ -260,7 +267,7 @@ class ApiServer:
 
     async def _carry_out(self, route: Route, request: Request, caller: Caller, names: dict[str, str]) -> Response:
         if route.operators:
-            callers.require_operator(caller)
+            require_operator(caller)
         if route.takes and request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             return _refusal(415, f"the body must be {JSON}")
         answer = route.call(self._service, caller, names, request)

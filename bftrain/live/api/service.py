@@ -36,9 +36,16 @@ from bftrain.live.daemon.task_store import GROUPINGS, TaskStore, usage
 from bftrain.live.log import RecentWarnings
 from bftrain.live.model import schemas
 from bftrain.live.model.background_thread import run_in_daemon_thread, within
-from bftrain.live.model.callers import Caller, check_weight, ourselves, require_operator
+from bftrain.live.model.schemas import (
+    Caller,
+    LiveTaskRecord,
+    LiveTaskState,
+    Progress,
+    check_weight,
+    ourselves,
+    require_operator,
+)
 from bftrain.live.model.site_config import SiteSettings
-from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.schedulers.base import Scheduler
 from bftrain.node_units import node_of, word_of
 from bftrain.text_formats import counted

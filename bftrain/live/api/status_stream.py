@@ -30,14 +30,16 @@ from bftrain.live.daemon.node_manager import NodeManager
 from bftrain.live.daemon.task_manager import TaskManager, TaskProgressTrack
 from bftrain.live.daemon.task_store import TaskStore
 from bftrain.live.model.background_thread import run_in_daemon_thread
-from bftrain.live.model.callers import Caller
 from bftrain.live.model.schemas import (
+    Caller,
     Cell,
     Happening,
     HistoryView,
+    LiveTaskRecord,
     NodeChanges,
     NodeView,
     NotNow,
+    Progress,
     Span,
     StatusView,
     TaskChanges,
@@ -45,7 +47,6 @@ from bftrain.live.model.schemas import (
     Update,
     state_of,
 )
-from bftrain.live.model.task_record import LiveTaskRecord, Progress
 from bftrain.node_units import unit_of, word_of
 from bftrain.nodesets import fold
 from bftrain.text_formats import counted

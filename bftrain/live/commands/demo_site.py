@@ -21,8 +21,7 @@ from bftrain.live.client import page_address
 from bftrain.live.commands.tasks import done
 from bftrain.live.daemon.daemon import LiveDaemon
 from bftrain.live.log import LOGGER, LogFormat, log_to_stderr
-from bftrain.live.model.callers import ourselves
-from bftrain.live.model.schemas import Submission
+from bftrain.live.model.schemas import Submission, ourselves
 from bftrain.live.model.site_config import Api, SiteSettings, Times, default_state
 from bftrain.live.schedulers.local import LocalScheduler
 from bftrain.values.curve import SpeedCurve

@@ -25,9 +25,8 @@ from bftrain.live.daemon.task_manager import TaskManager
 from bftrain.live.daemon.task_store import CLUSTER, TaskStore, UsageLedger
 from bftrain.live.log import RecentWarnings
 from bftrain.live.model.background_thread import run_in_daemon_thread
-from bftrain.live.model.schemas import HandBack, HarvestingView
+from bftrain.live.model.schemas import HandBack, HarvestingView, LiveTaskState
 from bftrain.live.model.site_config import NodeKinds
-from bftrain.live.model.task_record import LiveTaskState
 from bftrain.live.schedulers.base import Scheduler
 from bftrain.values import wire
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskMeasured, TaskResumed

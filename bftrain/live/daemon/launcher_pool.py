@@ -10,8 +10,8 @@ from typing import Any, Final
 from bftrain import registry
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin
 from bftrain.launcher_orders import orders
+from bftrain.live.model.schemas import LiveTaskRecord
 from bftrain.live.model.site_config import SiteSettings, environment_of
-from bftrain.live.model.task_record import LiveTaskRecord
 from bftrain.ports import Launcher
 from bftrain.values.actions import Action, Cause, Plan, Release
 from bftrain_elastic.errors import ElasticError

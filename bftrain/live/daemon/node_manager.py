@@ -17,8 +17,8 @@ from typing import Any
 
 from bftrain.live import timeouts
 from bftrain.live.daemon.launcher_pool import LauncherPool
+from bftrain.live.model.schemas import LiveTaskRecord, LiveTaskState
 from bftrain.live.model.site_config import NodeKinds, Times
-from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState
 from bftrain.live.schedulers.base import AgentOrder, Allowed, News, Remark, Scheduler, Taken, in_words, keep_running
 from bftrain.node_units import node_of
 from bftrain.values.curve import OTHER_KIND

@@ -26,7 +26,7 @@ from bftrain.launcher_orders import event_of
 from bftrain.live.daemon.launcher_pool import LauncherPool
 from bftrain.live.daemon.task_store import TaskStore, UsageLedger, day_of, midnight_before
 from bftrain.live.model.background_thread import run_in_daemon_thread
-from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
+from bftrain.live.model.schemas import LiveTaskRecord, LiveTaskState, Progress
 from bftrain.values.events import Event, TaskCancelled, TaskFailed, TaskFinished, TaskMeasured, TaskResumed
 from bftrain.values.task import TaskSpec
 from bftrain_elastic.errors import BadJob

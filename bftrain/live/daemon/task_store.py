@@ -22,9 +22,8 @@ import msgspec
 from bftrain.errors import BadConfig, BadInput
 from bftrain.journal import Journal, Statement
 from bftrain.journal_steps import damage_remedy
-from bftrain.live.model.schemas import Harvested, UsageRow
+from bftrain.live.model.schemas import UNFINISHED, Harvested, LiveTaskRecord, LiveTaskState, Progress, UsageRow
 from bftrain.live.model.site_config import NodeRates
-from bftrain.live.model.task_record import UNFINISHED, LiveTaskRecord, LiveTaskState, Progress
 from bftrain.taskfiles.records import Profile
 from bftrain.values import wire
 from bftrain.values.curve import SpeedCurve

@@ -1,21 +1,119 @@
-"""Schemas of the API: requests and answers. Their JSON forms are described at ``/v1/openapi.json``."""
+"""Values of a live run: stored tasks, callers, and the requests and answers of the API.
+
+The JSON forms of the API are described at ``/v1/openapi.json``. A caller is the user behind a request, as the kernel
+reports it on the Unix socket, or a token over TCP.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hmac
+import os
+import pwd
+import re
+import secrets
+import socket
+import stat
+import struct
+from collections.abc import Collection, Mapping
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
-from bftrain.errors import BadInput, BftrainError
-from bftrain.live.model.task_record import NAME_OR_NONE, LiveTaskRecord, LiveTaskState
+from bftrain.errors import BadConfig, BadInput, BftrainError
 from bftrain.live.schedulers.base import HooksView, PoolView
-from bftrain.values import checks
+from bftrain.values import checks, wire
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
-from bftrain.values.job import NotNegative, Run, said
+from bftrain.values.job import END, NotNegative, Run, said
 from bftrain.values.spread import SpreadSpeeds
+from bftrain.values.task import TaskSpec
+
+_NAME: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+_LETTERS: Final = "up to 100 letters, digits, '.', '_' and '-', beginning with a letter or digit"
+NAME_OR_NONE: Final = wire.pattern_of(_LETTERS, f"^({_NAME})?{END}")
+
+
+class LiveTaskState(StrEnum):
+    """State of a task; a submitted task runs if it has nodes, and waits otherwise."""
+
+    SUBMITTED = "submitted"
+    PAUSED = "paused"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+UNFINISHED: Final = frozenset({LiveTaskState.SUBMITTED, LiveTaskState.PAUSED})
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """The progress of a task by its reports, and its measurements."""
+
+    samples: float = 0.0  # samples of steps, without repetitions
+    # Only for tasks that report batch sizes: the equivalent number of samples at the initial batch size
+    equivalent_samples: float | None = None
+    earlier_samples: float | None = None  # samples of an earlier task in the same folder, if known
+    step: int = 0  # the furthest one reported
+    in_memory_step: int = 0  # last step whose state is in the memory of two or more nodes
+    committed_step: int = 0  # last step whose state is on disk
+    loss: float | None = None
+    noise_scale: float | None = None  # noise scale of its gradients, smoothed over its reports
+    node_s: float = 0.0  # allocated node-seconds
+    started_s: float | None = None  # time of the first allocation
+    rescales: int = 0  # decided changes of size
+    preemptions: int = 0  # number of preemptions
+    failures: int = 0
+    speeds: Mapping[int, float] = {}  # samples/s by size
+    settled: tuple[int, ...] = ()  # sizes with a reliable measured speed
+    costs: Mapping[str, float] = {}  # seconds of grow, shrink, start
+    # The running sum in the last report that had one: from which step, to which step, how many samples
+    counted_since: int | None = None
+    counted_step: int = 0
+    counted_total: float = 0.0
+    report_stride: int = 0  # the least difference between the steps of two reports of a process; 0: none was seen
+
+    @property
+    def done_samples(self) -> float:
+        """Return the finished samples; for tasks that report batch sizes, in samples of the initial size."""
+        return self.samples if self.equivalent_samples is None else self.equivalent_samples
+
+    @property
+    def harvested(self) -> float:
+        """Return the samples that this task has processed itself."""
+        return self.samples - (self.earlier_samples or 0.0)
+
+
+class LiveTaskRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One task. A ``number`` is never reused; a ``name`` can be reused after the task has finished."""
+
+    number: int
+    name: str
+    uid: int
+    user: str
+    launcher: str
+    spec: TaskSpec  # the submitted description
+    guessed: bool  # whether its speed is a guess, as none was given
+    run: Run
+    submitted_s: float
+    state: LiveTaskState = LiveTaskState.SUBMITTED
+    ended_s: float | None = None
+    after: tuple[int, ...] = ()  # numbers of tasks that have to be done before
+    reason: str = ""  # why it failed, or its last trouble
+    progress: Progress = Progress()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the task is not over yet."""
+        return self.state in UNFINISHED
+
+
+def is_name(text: str) -> bool:
+    """Return whether a task can have this name, which becomes part of paths, file names and addresses."""
+    return re.fullmatch(_NAME, text) is not None
+
 
 MOST_NODES: Final = 1_000_000
 _MOST_NAMED: Final = 100_000
@@ -410,3 +508,93 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tasks: TaskChanges | None = None
     nodes: NodeChanges | None = None
     history: HistoryView | None = None
+
+
+_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid: as the kernel fills it in
+_TOKEN_BYTES: Final = 32
+_SHORTEST: Final = 32  # minimum length of tokens from other sources
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """The user of a request; operators can see and change all tasks, other users only their own."""
+
+    uid: int
+    user: str
+    operator: bool
+
+    def may_touch(self, record: LiveTaskRecord) -> bool:
+        """Return whether the caller may see and change a task."""
+        return self.operator or record.uid == self.uid
+
+    @property
+    def name_ending(self) -> str:
+        """The suffix of the caller's task names, on sites with names by user."""
+        return "" if self.operator else f"@{self.user if is_name(self.user) else self.uid}"
+
+
+def user_of(uid: int) -> str:
+    """Return a user's name, or the number if the user has no name."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def ourselves() -> Caller:
+    """Return the user of this process."""
+    return Caller(uid=os.getuid(), user=user_of(os.getuid()), operator=True)
+
+
+def require_operator(caller: Caller) -> None:
+    """Raise unless the caller is an operator."""
+    if not caller.operator:
+        raise NotAllowed(
+            f"'{caller.user}' is not an operator", fix="ask the user that runs it, or see docs/explanation/security.md"
+        )
+
+
+def check_weight(caller: Caller, weight: float, most: float) -> None:
+    """Raise if the weight is above what callers that are not operators may set."""
+    if weight > most and not caller.operator:
+        fix = f"give at most {most:g}, or ask an operator: [api] max_weight in the settings of the live run"
+        raise NotAllowed(f"{weight:g} is more than '{caller.user}' may give", where="weight", fix=fix)
+
+
+def caller_at_socket(connection: socket.socket, operators: Collection[str]) -> Caller:
+    """Return the peer of a Unix socket, as reported by the kernel."""
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    uid = int(_CREDENTIALS.unpack(found)[1])
+    user = user_of(uid)
+    return Caller(uid=uid, user=user, operator=uid in {os.getuid(), 0} or user in operators)
+
+
+class ApiToken:
+    """The token for HTTP over TCP: it grants the rights of the daemon's user."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(file, "w") as opened:
+                opened.write(secrets.token_urlsafe(_TOKEN_BYTES) + "\n")
+        new = f"remove it, and a new one is made: rm {path}"
+        try:
+            with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as opened:
+                about = os.fstat(opened.fileno())
+                text = opened.read(4096)
+        except OSError as error:
+            raise BadConfig(f"cannot be read: {error.strerror}", where=str(path), fix=new) from error
+        if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
+            raise BadConfig("other users can read or write it", where=str(path), fix=f"chmod 600 {path}, or {new}")
+        self._token = text.decode(errors="replace").strip()
+        if len(self._token) < _SHORTEST or not self._token.isascii() or not self._token.isprintable():
+            raise BadConfig(f"is not a token of at least {_SHORTEST} characters", where=str(path), fix=new)
+
+    def admits(self, authorization: str) -> bool:
+        """Return whether a header ``Authorization: Bearer TOKEN`` has the token."""
+        kind, _, given = authorization.partition(" ")
+        return kind.lower() == "bearer" and self.matches(given.strip())
+
+    def matches(self, given: str) -> bool:
+        """Return whether ``given`` is the token, in constant time."""
+        return hmac.compare_digest(given.encode(errors="replace"), self._token.encode())

@@ -11,7 +11,7 @@ from bftrain.cli.output import Output
 from bftrain.errors import BadInput, Interrupted
 from bftrain.journal import Journal
 from bftrain.live.daemon.task_store import all_kept
-from bftrain.live.model.task_record import LiveTaskRecord
+from bftrain.live.model.schemas import LiveTaskRecord
 from bftrain.rerun import Difference
 from bftrain.result_folder import ResultFolder
 from bftrain.text_formats import counted

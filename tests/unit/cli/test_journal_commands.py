@@ -24,7 +24,7 @@ from bftrain import (
     load_tasks,
 )
 from bftrain.live.daemon.task_store import CLUSTER, TaskStore
-from bftrain.live.model.task_record import LiveTaskRecord, LiveTaskState, Progress
+from bftrain.live.model.schemas import LiveTaskRecord, LiveTaskState, Progress
 from tests.helpers.in_process import CommandLine
 
 SPEC = TaskSpec(name="a", max_nodes=4, curve=SpeedCurve(nodes=(4,), rate=(4.0,)))

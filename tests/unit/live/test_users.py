@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from bftrain import BadConfig, BadInput, NotAllowed, NotFound, NotNow, Settings
-from bftrain.live.model.callers import ApiToken, caller_at_socket
+from bftrain.live.model.schemas import ApiToken, caller_at_socket
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import (
     LOGGER,
