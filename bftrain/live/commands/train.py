@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 import os
 import signal
-import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from math import inf
 from pathlib import Path
-from shutil import get_terminal_size
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress
 
-    from bftrain.taskfiles.records import Profile
-    from bftrain_elastic.tryout.readiness_check import ReadinessFinding
     from bftrain_elastic.tryout.try_script import ScriptTrial, SizeChange
 
 _EVERY_S: Final = 2.0  # interval of progress lines
@@ -37,9 +33,6 @@ _POLL_S: Final = 0.1
 _CHANGING: Final = {"start": "starting", "grow": "growing", "shrink": "shrinking"}
 _REST_S: Final = 5.0  # time at each size of the default schedule
 _WARMING_S: Final = 180.0
-_WIDTH: Final = 100  # columns of a check's output
-_LEAST_WIDTH: Final = 16  # width of wrapped text
-_NAME_WIDTH: Final = 18  # width of a finding's name
 _RESTART: Final = "process"  # launcher that starts a script again at each size
 _RENAMED: Final = {"--backend": "--launcher"}
 _TAIL_BYTES: Final = 65536  # chunk of a log shown at a time
@@ -135,6 +128,7 @@ def command(  # noqa: PLR0913 - one parameter an option
 
     With -v the script's own output is shown too.
     """
+    from bftrain.taskfiles.profile_files import check_profiles_name
     from bftrain_elastic.tryout.readiness_check import COMMIT, REPORT
 
     least, _, most = nodes.partition(":")
@@ -143,7 +137,8 @@ def command(  # noqa: PLR0913 - one parameter an option
         raise UsageError(f"'{nodes}' is not MIN:MAX", where="--nodes", fix="such as 1:4")
     smallest, largest = int(least), int(most)
     plan = _plan(changes, smallest, largest)
-    save_profile = profile_saver(profile_file, script.stem, out)
+    if profile_file is not None:
+        check_profiles_name(profile_file)
     with trial(script, words, backend, largest, out, folder, preload) as (trying, stopped), out.progress() as bars:
         watch = _Watch(trying, out, bars, limit_s)
         asked = _follow(trying, plan, limit_s, watch, stopped)
@@ -160,11 +155,12 @@ def command(  # noqa: PLR0913 - one parameter an option
         raise BadInput("no step was reported", where=str(script), fix=f"{REPORT}; or look at its output: -v")
     committed = any(one["type"] in {"in_memory", "on_disk"} for one in trying.messages)
     why = "" if committed else f", because nothing was committed: {COMMIT}"
-    for size in asked:
-        if not any(one["size"] == size for one in trying.lines()):
-            out.warn(f"no step was done on {size} nodes{why}")
+    trained = {one["size"] for one in trying.lines()}
+    for size in (size for size in asked if size not in trained):
+        out.warn(f"no step was done on {size} nodes{why}")
     result["state"] = trying.state_costs()
-    save_profile(result)
+    if profile_file is not None:
+        _save_profile(profile_file, script.stem, result, out)
     out.result(result, lambda: result_words(result))
     if interrupted:
         raise Interrupted("interrupted; the figures are of what was done until then")
@@ -416,40 +412,20 @@ def check(
         stopped,
     ):
         out.say("running it on one node, on two, and on the second of them alone ...")
-        seen = watch(
-            trying,
-            steps=steps,
-            patience_s=patience_s,
-            stopped=stopped,
-            warn=lambda text: out.warn(_wrapped(text, len("warning: "))),
-        )
+        seen = watch(trying, steps=steps, patience_s=patience_s, stopped=stopped, warn=out.warn)
         interrupted = stopped()
         message, failure = list(trying.messages), trying.failure
     if interrupted:
         raise Interrupted("interrupted before all was seen")
     found = list(findings(message, seen, script, restarts=backend == _RESTART))
     if failure and (output := explain(failure, script).output):
-        out.say("\n".join(["its last output:", *(f"    {_wrapped(line, 4)}" for line in output)]))
-    out.result([asdict(one) for one in found], lambda: "\n".join(map(_finding_lines, found)))
+        out.say("\n    ".join(["its last output:", *output]))
+    rows = [(one.name, "ok" if one.ok else "problem", one.detail, one.fix) for one in found]
+    columns = ("", "state", "detail", "what to change")
+    out.result([asdict(one) for one in found], lambda: table("", columns, rows, left=range(4), compact=True))
     if failed_count := sum(not one.ok for one in found):
         what = f"not ready to be resized: {failed_count} of {len(found)} checks failed"
         raise BadInput(what, where=script.name, fix="docs/how-to/elastic.md shows how")
-
-
-def _finding_lines(finding: ReadinessFinding) -> str:
-    """Return a finding as a line for its result, and one for its fix."""
-    name = f"{'ok' if finding.ok else 'no'}   {finding.name:{_NAME_WIDTH}}"
-    lines = [f"{name} {_wrapped(finding.detail, len(name) + 1)}"]
-    if finding.fix:
-        lines.append(f"{'fix: ':>{len(name) + 1}}{_wrapped(finding.fix, len(name) + 1)}")
-    return "\n".join(lines)
-
-
-def _wrapped(text: str, indent: int) -> str:
-    """Return a text wrapped for the terminal, up to 100 columns wide; its first line starts at ``indent``."""
-    width = max(min(get_terminal_size((_WIDTH, 0)).columns, _WIDTH), indent + _LEAST_WIDTH)
-    lines = textwrap.wrap(text, width - indent, break_on_hyphens=False)
-    return f"\n{' ' * indent}".join(lines)
 
 
 def result_words(result: Mapping[str, Any]) -> RenderableType:
@@ -467,47 +443,23 @@ def result_words(result: Mapping[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [table(title, ("nodes", "samples/s", "step, ms"), speeds)] if speeds else [title, ""]
     if costs:
         parts.append(table("Costs of changing the size", ("change", "times", "median, s", "worst, s"), costs))
-    if result["state"]:
-        parts.append(_state_words(**result["state"]))
+    if state := result["state"]:
+        cost = "" if state["grow_s"] is None else f" Growing cost {state['grow_s']:.3f} s (median)."
+        parts.append(f"The state has {state['bytes'] / 1e6:,.1f} MB.{cost}")
     return Group(*parts)
 
 
-def _state_words(bytes: int, grow_s: float | None) -> str:  # noqa: A002 - a key
-    """Return the size of the state, and the cost of growth."""
-    cost = "" if grow_s is None else f" Growing cost {grow_s:.3f} s (median)."
-    return f"The state has {bytes / 1e6:,.1f} MB.{cost}"
-
-
-_MEASURED: Final = "bftrain train, on one machine"
-
-
-def profile_saver(path: Path | None, name: str, out: Output) -> Callable[[Mapping[str, Any]], None]:
-    """Return a function that writes the profile of a trial, after checking that ``path`` can be written.
-
-    No-op without it.
-    """
-    if path is None:
-        return lambda _: None
-    from bftrain.taskfiles.profile_files import check_profiles_name, save_profiles
-
-    check_profiles_name(path)
-
-    def save(result: Mapping[str, Any]) -> None:
-        save_profiles([_profile(name, result)], path)
-        out.say(f"profile: {path} (bftrain generate tasks -o tasks.toml --kind trials --profiles {path})")
-
-    return save
-
-
-def _profile(name: str, result: Mapping[str, Any]) -> Profile:
-    """Build a profile from a trial: the median speed of each size and the median cost of each change."""
+def _save_profile(path: Path, name: str, result: Mapping[str, Any], out: Output) -> None:
+    """Save the profile of a trial: the median speed of each size and the median cost of each change."""
     if not result["speed"]:
         fix = "train longer, or at fewer sizes: --for, --script"
         raise BadInput("no profile, because no speed was measured", where=name, fix=fix)
+    from bftrain.taskfiles.profile_files import save_profiles
     from bftrain.taskfiles.records import Profile
     from bftrain.values.curve import SpeedCurve
 
     curve = SpeedCurve(nodes=tuple(map(int, result["speed"])), rate=tuple(result["speed"].values()))
     costs = {f"{change}_cost_s": median(found) for change, found in result["cost_s"].items() if found}
     measured = {"grow_cost_s": 0.0, "shrink_cost_s": 0.0, **costs}
-    return Profile(name=name, curve=curve, source=_MEASURED, **measured)
+    save_profiles([Profile(name=name, curve=curve, source="bftrain train, on one machine", **measured)], path)
+    out.say(f"profile: {path} (bftrain generate tasks -o tasks.toml --kind trials --profiles {path})")
