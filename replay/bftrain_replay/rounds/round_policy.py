@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from time import perf_counter
-from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -295,17 +295,6 @@ def srtf() -> OrderedPolicy:
     return OrderedPolicy("srtf", lambda contenders: contenders.left_s)
 
 
-class _ShareRows(NamedTuple):
-    """Columns of the competing tasks that stay until tasks or shares change."""
-
-    place: Places
-    share: Floats
-    has_share: NDArray[np.bool_]
-    deficit_s: Floats
-    service_s: Floats  # service at the last reset
-    is_new: NDArray[np.bool_]
-
-
 class ByShares:
     """Applies a sharing policy. Set ``needs_work`` if the policy divides by the remaining work.
 
@@ -329,7 +318,6 @@ class ByShares:
         self._service_s: Floats = np.zeros((0, 0))  # service of all tasks at the last arrival or departure
         self._there: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # tasks present at that moment
         self._is_new: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # tasks that arrived later or have not arrived
-        self._rows: _ShareRows | None = None  # rows of the competing tasks, until these or the shares change
         self._pairs = PairShares(0, 0)
         self._models: PairModels | None = None  # models of all tasks, with pair speeds
         self._kept: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # only kind of each task with a single-kind share
@@ -355,25 +343,22 @@ class ByShares:
         if self.resets.due(contenders):
             self._reset(contenders)
         place, progress = contenders.place, contenders.progress
-        if self._rows is None or self._rows.place is not place:
-            share, deficit_s = self._shares[place], self._deficit_s[place]
-            self._rows = _ShareRows(place, share, share > 0.0, deficit_s, self._service_s[place], self._is_new[place])
-        rows = self._rows
-        received = progress.service_s[place]
+        share, received = self._shares[place], progress.service_s[place]
         if progress.pairs.count:
             received -= progress.paired_s[place]
-        received -= rows.service_s
+        received -= self._service_s[place]
         received += contenders.round_s / 2.0
-        ahead = rows.share / received
+        ahead = share / received
         if self._settings.like_gavel:
-            ahead *= 1.0 + _OF_EQUALS * rows.deficit_s
-            behind = _NO_SHARE - rows.deficit_s
+            deficit_s = self._deficit_s[place]
+            ahead *= 1.0 + _OF_EQUALS * deficit_s
+            behind = _NO_SHARE - deficit_s
         else:
             # Upper bound of the time received since the reset: all elapsed time, plus half a round on each kind
             most_s = contenders.time_s + contenders.round_s * received.shape[1]
             weightless = np.where(contenders.weight > 0.0, 0.0, most_s)
             behind = received.sum(axis=1, keepdims=True) + weightless[:, None]
-        return np.where(rows.has_share, ahead, -behind)
+        return np.where(share > 0.0, ahead, -behind)
 
     def recompute(self, contenders: CompetingTasks) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
         """Compute shares if they are due; return the new columns of tasks and of pairs, for compiled rounds."""
@@ -394,7 +379,7 @@ class ByShares:
         """Return the tasks that get nodes but do not run: with Gavel, the arrivals since the last reset."""
         if not self._settings.like_gavel:
             return np.zeros(len(contenders), dtype=bool)
-        return self._is_new[contenders.place] if self._rows is None else self._rows.is_new
+        return self._is_new[contenders.place]
 
     def pairs(self, contenders: CompetingTasks) -> PairWishes:
         """Return a wish for each present pair with a share, ranked by share over time received."""
@@ -443,7 +428,7 @@ class ByShares:
         )
         self._kept[rows] = np.where(self._shares[rows].max(axis=1, initial=0.0) >= 1.0, kinds_kept, -1)
         self._shares[self._shared] = 0.0
-        self._shared, self._rows = contenders.place, None
+        self._shared = contenders.place
         fits = contenders.nodes[:, None] <= contenders.free
         able = np.flatnonzero(((contenders.speeds > 0.0) & fits).any(axis=1))
         if self._settings.like_gavel and self.name in DIRECT and able.size and contenders.weight[able].any():

@@ -38,14 +38,6 @@ class WrongSpeeds:
         curve = self._wrong(spec.curve, spec.name, ANY_KIND) if own is None else curves[own]
         return replace(spec, curve=curve, curves=curves)
 
-    def of_pair(self, *words: str) -> tuple[float, float] | None:
-        """Return the factors for two tasks on the same nodes, drawn by ``words``; ``None`` if the pair is known."""
-        drawn = self._drawn("", "pair", *words)
-        if drawn.random() < self.profiled:
-            return None
-        one, other = np.exp(self.error * drawn.standard_normal(2)).tolist()
-        return one, other
-
     def _wrong(self, curve: SpeedCurve, task: str, kind: str) -> SpeedCurve:
         factors = np.exp(self.error * self._drawn(task, f"={kind}").standard_normal(len(curve.nodes)))
         return SpeedCurve(nodes=curve.nodes, rate=tuple((np.array(curve.rate) * factors).tolist()))
