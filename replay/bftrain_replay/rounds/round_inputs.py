@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,6 +20,10 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.workloads.speed_table import load_pair_speeds
 from bftrain_replay.rounds.round_settings import LARGEST, SMALLEST, RoundSettings
 from bftrain_replay.simulation.replay_settings import LONGEST_S
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.intp]
+Column = TypeVar("Column", bound=NDArray[Any])
 
 
 def model_of(name: str) -> str:
@@ -57,10 +62,6 @@ class PairTable:
             return pair.speeds.get(kind, (0.0, 0.0))
         pair = self._of.get((other, one, nodes))
         return (0.0, 0.0) if pair is None else pair.speeds.get(kind, (0.0, 0.0))[::-1]
-
-
-Floats = NDArray[np.float64]
-Places = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,6 +290,17 @@ class TaskProgressColumns:
         self.kind = np.full(len(gangs), -1, dtype=np.intp)
 
 
+class _Column(Generic[Column]):
+    """A column of the gangs or of their progress, for the competing tasks."""
+
+    def __init__(self, table: str, name: str) -> None:
+        self._table, self._name = table, name
+
+    def __get__(self, contenders: CompetingTasks, owner: type) -> Column:
+        column: Column = getattr(getattr(contenders, self._table), self._name)[contenders.place]
+        return column
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CompetingTasks:
     """The unfinished tasks, in arrival order; every column has one value for each.
@@ -304,6 +316,15 @@ class CompetingTasks:
     time_s: float
     round_s: float
     version: int
+
+    submit_s = _Column[Floats]("gangs", "submit_s")
+    nodes = _Column[Places]("gangs", "nodes")
+    weight = _Column[Floats]("gangs", "weight")
+    speeds = _Column[Floats]("gangs", "speeds")  # samples/s by task and kind; 0 where a task cannot run
+    left_samples = _Column[Floats]("progress", "left")  # infinite for an endless task
+    service_s = _Column[Floats]("progress", "service_s")  # run time by task and kind
+    received_node_s = _Column[Floats]("progress", "node_s")
+    kind = _Column[Places]("progress", "kind")  # number of the kind in the previous round; -1 if it did not run
 
     def __len__(self) -> int:
         return self.place.size
@@ -324,47 +345,7 @@ class CompetingTasks:
         return [self.gangs.specs[place] for place in self.place.tolist()]
 
     @property
-    def submit_s(self) -> Floats:
-        """Submission time of each task."""
-        return self.gangs.submit_s[self.place]
-
-    @property
-    def nodes(self) -> Places:
-        """Number of nodes of each task."""
-        return self.gangs.nodes[self.place]
-
-    @property
-    def weight(self) -> Floats:
-        """Weight of each task."""
-        return self.gangs.weight[self.place]
-
-    @property
-    def speeds(self) -> Floats:
-        """Samples/s by task and kind; 0 where it cannot run."""
-        return self.gangs.speeds[self.place]
-
-    @property
-    def left_samples(self) -> Floats:
-        """Remaining samples of each task; infinite for an endless task."""
-        return self.progress.left[self.place]
-
-    @property
     def left_s(self) -> Floats:
         """Seconds of each task's remaining work on its fastest kind."""
         left_s: Floats = self.left_samples / self.speeds.max(axis=1)
         return left_s
-
-    @property
-    def service_s(self) -> Floats:
-        """Run time in seconds, by task and kind."""
-        return self.progress.service_s[self.place]
-
-    @property
-    def received_node_s(self) -> Floats:
-        """Node-seconds received by each task."""
-        return self.progress.node_s[self.place]
-
-    @property
-    def kind(self) -> Places:
-        """Each task's kind number in the previous round; -1 if it did not run."""
-        return self.progress.kind[self.place]
