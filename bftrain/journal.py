@@ -8,23 +8,26 @@ occasionally, so a restart need not read the full journal.
 from __future__ import annotations
 
 import os
+import shlex
 import sqlite3
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, Self
+
+import msgspec
 
 from bftrain.config import Settings, recorded_settings
 from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.errors import BadInput, NotAvailable
-from bftrain.files import overwrite_error
-from bftrain.journal_file import FORMAT, check_format, has_journal_header, make_private, set_durability
-from bftrain.journal_steps import JournalStep, StoredSnapshot, damage_remedy, read_steps
+from bftrain.files import head_of, overwrite_error
 from bftrain.values import wire
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event
 from bftrain.version import __version__
 
+FORMAT: Final = "1"
 _MOST_PAGES: Final = 16_384  # 64 MB that wait to be moved into the file, if no other moves them
 _ONE_WRITER: Final = "let only one process write a journal"
 _CHECK_SPACE: Final = "check the free space and the permission to write there"
@@ -54,6 +57,23 @@ _REMOVE: Final = "DELETE FROM entry WHERE number IN (SELECT number FROM entry WH
 _MAY_PASS: Final = frozenset(
     {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}
 )
+
+
+class StoredSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The state after ``step``, and the settings from there on; ``changed`` if these are new."""
+
+    step: int
+    settings: Settings
+    changed: bool
+    snapshot: HarvesterSnapshot
+
+
+class JournalStep(msgspec.Struct, frozen=True, kw_only=True):
+    """Simultaneous events and the resulting decision (``None`` if the run was cut off before)."""
+
+    number: int
+    events: tuple[Event, ...]
+    decision: Decision | None
 
 
 class JournalStalled(NotAvailable):
@@ -91,7 +111,7 @@ class Journal:
         about = [("format", FORMAT), ("bftrain", __version__), ("settings", wire.encode(settings).decode())]
         try:
             connection.execute("PRAGMA journal_mode = WAL")
-            set_durability(connection)
+            _set_durability(connection)
             with connection:
                 connection.execute("BEGIN")  # atomic: a kill leaves no partial journal
                 for statement in _SCHEMA:
@@ -115,12 +135,12 @@ class Journal:
         place = f"{path.absolute().as_uri()}?immutable=1" if rests else path
         connection = sqlite3.connect(place, uri=rests)
         try:
-            set_durability(connection)
-            check_format(connection, path)
+            _set_durability(connection)
+            _check_format(connection, path)
             return cls(connection, path)
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             connection.close()
-            fix = damage_remedy(path) if has_journal_header(path) else None
+            fix = damage_remedy(path) if head_of(path, 16) == b"SQLite format 3\0" else None
             if not path.stat().st_size:
                 fix = "put a copy back that has its tasks, or remove it to begin without any"
                 raise BadInput("is empty, and no journal", where=str(path), fix=fix) from error
@@ -142,11 +162,13 @@ class Journal:
     def prepare_writes(self) -> None:
         """Prepare the file for the writes of a live run; a restored backup may be public and lack a write-ahead log.
 
-        If that log is missing, readers block writes. :func:`bftrain.journal_file.complete_file` moves the log into the
+        If that log is missing, readers block writes. :func:`complete_file` moves the log into the
         file: SQLite would do so within a write, which would then take up to 40 ms instead of one.
         """
         try:
-            make_private(self.path)
+            for suffix in ("", "-wal", "-shm"):  # SQLite's files next to it
+                with suppress(FileNotFoundError):
+                    self.path.with_name(f"{self.path.name}{suffix}").chmod(0o600)
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute(f"PRAGMA wal_autocheckpoint = {_MOST_PAGES}")
         except OSError as error:
@@ -222,10 +244,11 @@ class Journal:
             found = self.rows("SELECT coalesce(max(last), 0) FROM part")
         text = str(found[0][0]) if found else "0"
         if not text.isdecimal():
-            raise BadInput(
-                "is damaged: its first step is not a number", where=str(self.path), fix=damage_remedy(self.path)
-            )
+            raise self._damaged("its first step is not a number")
         return int(text)
+
+    def _damaged(self, what: str) -> BadInput:
+        return BadInput(f"is damaged: {what}", where=str(self.path), fix=damage_remedy(self.path))
 
     def _insert(
         self, step: int, items: Sequence[Event | Decision], also: Sequence[Statement] = (), *, sync: bool = True
@@ -237,7 +260,7 @@ class Journal:
         ]
         try:
             if sync != self._safe:
-                set_durability(self._connection, power_cuts=sync)
+                _set_durability(self._connection, power_cuts=sync)
                 self._safe = sync
             with self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -261,9 +284,7 @@ class Journal:
         select = "SELECT number, step, kind FROM entry ORDER BY number DESC LIMIT 1"
         last: tuple[Any, Any, str] | None = self._connection.execute(select).fetchone()
         if last is not None and not (isinstance(last[0], int) and isinstance(last[1], int)):
-            raise BadInput(
-                "is damaged: its last entry has no number", where=str(self.path), fix=damage_remedy(self.path)
-            )
+            raise self._damaged("its last entry has no number")
         return last or (0, self.first, "")
 
     @property
@@ -335,7 +356,7 @@ class Journal:
             with closing(self._connection.execute(select, values)) as cursor:
                 yield from cursor
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-            raise BadInput(f"is damaged: {error}", where=str(self.path), fix=damage_remedy(self.path)) from error
+            raise self._damaged(str(error)) from error
 
     def snapshot_at_first(self) -> StoredSnapshot:
         """Return the first snapshot of a journal whose first steps were removed."""
@@ -349,7 +370,7 @@ class Journal:
         """Raise an error if SQLite finds damage in the file."""
         ((problem, *_), *_) = self.rows("PRAGMA integrity_check(1)")
         if problem != "ok":
-            raise BadInput(f"is damaged: {problem}", where=str(self.path), fix=damage_remedy(self.path))
+            raise self._damaged(problem)
 
     def steps(self, after: int = 0) -> Iterator[JournalStep]:
         """Yield all steps in order, or those after one, read on demand."""
@@ -357,4 +378,88 @@ class Journal:
         begin = "(SELECT coalesce(max(number), 0) FROM entry WHERE step <= ?)" if after else "0"
         select = f"SELECT step, number, kind, body FROM entry WHERE number > {begin} ORDER BY number"  # noqa: S608 - constant text
         with closing(self._read(select, (after,) if after else ())) as rows:  # closes the cursor early
-            yield from read_steps(rows, self.path, after)
+            last_step, last_number = after, 0
+            for step, entries in groupby(rows, key=lambda row: row[0]):
+                events: list[Event] = []
+                decision: Decision | None = None
+                for _, number, kind, body in entries:
+                    where = f"{self.path}: entry {number}"
+                    if step != last_step + 1 or (last_number and number != last_number + 1) or decision is not None:
+                        raise BadInput("entries before it are missing", where=where, fix=damage_remedy(self.path))
+                    last_number = number
+                    if kind == "event":
+                        events.append(wire.decode(body, Event, where=where, fix=damage_remedy(self.path)))
+                    else:
+                        decision = wire.decode(body, Decision, where=where, fix=damage_remedy(self.path))
+                last_step = step
+                yield JournalStep(number=step, events=tuple(events), decision=decision)
+
+
+def _check_format(connection: sqlite3.Connection, path: Path) -> None:
+    found = connection.execute("SELECT value FROM about WHERE key = 'format'").fetchone()
+    connection.execute("SELECT number, step, kind, time_s, body FROM entry LIMIT 0")
+    if found is None or found[0] != FORMAT:
+        what = f"has format {found and found[0]}, and this version reads format {FORMAT}"
+        raise BadInput(what, where=str(path), fix="use the version of bftrain that wrote it")
+
+
+def _set_durability(connection: sqlite3.Connection, *, power_cuts: bool = True) -> None:
+    """Let writes survive power cuts, or only the exit of the process."""
+    # A step recorded before its actions are sent must survive even a power cut, unless its writer
+    # can reconstruct the events
+    connection.execute(f"PRAGMA synchronous = {'FULL' if power_cuts else 'NORMAL'}")
+
+
+def damage_remedy(path: Path) -> str:
+    """Return how to recover from a damaged journal."""
+    recover = f"umask 077; sqlite3 {shlex.quote(str(path))} .recover | sqlite3 NEW"
+    return f"stop the live run, then put back a backup, or: {recover}"
+
+
+def copy_journal(path: Path, target: Path) -> None:
+    """Copy a journal with all its tables into a file that only its owner can read; from any thread.
+
+    The copy is whole, and on the disk under its name, when this returns: its caller then removes steps.
+    """
+    draft = target.with_suffix(".new")
+    try:
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+        for stale in target.parent.glob(f"{path.stem}-*.new"):  # left by a copy that was killed
+            stale.unlink()
+        draft.unlink(missing_ok=True)
+        descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        try:
+            with closing(sqlite3.connect(path)) as connection:
+                connection.execute("VACUUM INTO ?", (str(draft),))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        draft.replace(target)
+        _sync_folder(target.parent)
+    except (sqlite3.Error, OSError) as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        fix = "check the free space and the permission to write there"
+        raise NotAvailable(f"the journal cannot be copied: {error}", where=str(target), fix=fix) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until a folder's file names are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def complete_file(path: Path, *, restart_log: bool = False) -> None:
+    """Move SQLite's write-ahead log into the main file as far as possible, to make a copy of that file complete.
+
+    SQLite does so automatically after 4 MB, which may take days. With ``restart_log`` an empty write follows: it
+    restarts the log, and waits for the disk in place of the next real write.
+    """
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        if restart_log:
+            with connection:
+                connection.execute("UPDATE about SET value = value WHERE key = 'format'")

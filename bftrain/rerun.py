@@ -13,8 +13,7 @@ from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
 from bftrain.errors import BadInput, BftrainError, described
-from bftrain.journal import Journal
-from bftrain.journal_steps import JournalStep, damage_remedy
+from bftrain.journal import Journal, JournalStep, damage_remedy
 from bftrain.parts import resolve_admission
 from bftrain.ports import Availability, NotingAdmission, Solver, solver_capabilities
 from bftrain.values.actions import Action

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from bftrain.errors import BadValue
-from bftrain.journal_steps import JournalStep
+from bftrain.journal import JournalStep
 from bftrain.nodesets import fold
 from bftrain.text_formats import counted
 from bftrain.values.actions import Action, Grow, Release, Shrink, Start, Stop

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain.errors import BftrainError
-from bftrain.journal import Journal
-from bftrain.journal_file import complete_file, copy_journal
+from bftrain.journal import Journal, complete_file, copy_journal
 from bftrain.live import timeouts
 from bftrain.live.daemon.task_store import EndedTask, TaskStore, without_tasks
 from bftrain.live.model.background_thread import run_in_daemon_thread

@@ -24,8 +24,7 @@ from bftrain import parts, registry
 from bftrain.assembly import build_harvester
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadConfig, BadInput, BftrainError, BrokenPlugin, NotAvailable, described
-from bftrain.journal import Journal
-from bftrain.journal_file import complete_file
+from bftrain.journal import Journal, complete_file
 from bftrain.live.daemon.task_store import TaskStore, last_site
 from bftrain.live.model.site_config import Agents, SiteSettings
 from bftrain.live.schedulers.base import (

@@ -20,8 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bftrain.errors import BadConfig, BadInput
-from bftrain.journal import Journal, Statement
-from bftrain.journal_steps import damage_remedy
+from bftrain.journal import Journal, Statement, damage_remedy
 from bftrain.live.model.schemas import UNFINISHED, Harvested, LiveTaskRecord, LiveTaskState, Progress, UsageRow
 from bftrain.live.model.site_config import NodeRates
 from bftrain.taskfiles.records import Profile

@@ -16,7 +16,7 @@ from bftrain.text_formats import counted
 from bftrain_replay.commands.sensitivity import baseline_option, tables_option
 
 if TYPE_CHECKING:
-    from bftrain.journal_steps import JournalStep
+    from bftrain.journal import JournalStep
 
 _MADE_BY: Final = "made by bftrain journal export from the journal"
 F = TypeVar("F", bound=Callable[..., Any])

@@ -22,8 +22,7 @@ from bftrain import (
     TaskSubmitted,
     build_harvester,
 )
-from bftrain.journal_file import copy_journal
-from bftrain.journal_steps import JournalStep
+from bftrain.journal import JournalStep, copy_journal
 from bftrain.rerun import recover
 from bftrain.values import wire
 from tests.unit.core.samples import spec
