@@ -15,11 +15,9 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from math import isfinite
 from pathlib import Path
-from types import CodeType, ModuleType, UnionType
+from types import ModuleType, UnionType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -50,13 +48,6 @@ def split_name(name: str) -> tuple[Path | None, str]:
     return (Path(file), attribute) if colon and (file.endswith(".py") or "/" in file) else (None, name)
 
 
-class _OwnFile(SourceFileLoader):
-    """Compiles a user's file each time: Python's bytecode is stale if a file changes twice within a second."""
-
-    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002 - as importlib calls it
-        return self.source_to_code(self.get_data(self.path), self.path)
-
-
 def load_from_file(path: Path, attribute: str, where: str) -> Any:  # noqa: ANN401 - the caller checks its type
     """Run the file and return its ``attribute``; ``where`` is the setting, for errors."""
     if not path.is_file():
@@ -66,13 +57,12 @@ def load_from_file(path: Path, attribute: str, where: str) -> Any:  # noqa: ANN4
     known = f"{OWN_FILE}{abs(hash(str(path.resolve())))}"
     if path.suffix != ".py":
         raise BadInput(f"{path} cannot be imported", where=where, fix="use a name that ends in .py")
-    loader = _OwnFile(known, str(path))
-    spec = spec_from_loader(known, loader)
-    assert spec is not None  # noqa: S101 - a source file has one
-    module = module_from_spec(spec)
+    module = ModuleType(known)
+    module.__file__ = str(path)
     sys.modules[known] = module  # dataclasses and pickling look up a class's module there
     try:
-        loader.exec_module(module)
+        # Compiled each time: Python's bytecode is stale if a file changes twice within a second
+        exec(compile(path.read_bytes(), str(path), "exec"), vars(module))  # noqa: S102 - the user's own code
     except (Exception, SystemExit) as error:
         raise BadInput(f"{path} {raised(error)}", where=where, fix=_missing_neighbour(error, path)) from error
     if not attribute:
@@ -180,7 +170,16 @@ def resolve_admission(
     given = _settings(said, free, where)
     if ENTITIES in parameters:
         given[ENTITIES] = dict(entities or {})
-    return _create_admission(factory, max_tasks, given, where)
+    try:
+        made = factory(max_tasks, **given)
+    except BftrainError as error:
+        raise BadInput(error.what, where=where, fix=error.fix) from error
+    except Exception as error:
+        raise BrokenPlugin(f"cannot be created: {described(error)}", where=where) from error
+    if isinstance(made, (ChoosingAdmission, Admission)) and not isinstance(made, type):
+        return made
+    what = "does not implement bftrain.ports: needs a name, and choose(queue) or admit(names, pool)"
+    raise BrokenPlugin(what, where=where, fix="docs/how-to/parts.md has an example")
 
 
 def name_of(said: str) -> str:
@@ -222,21 +221,6 @@ def _settings(said: str, free: Sequence[str], where: str) -> dict[str, object]:
             raise BadInput(f"has no setting {key!r}", where=where, fix=suggestion(key, free))
         given[key] = _value(value)
     return given
-
-
-def _create_admission(
-    factory: Callable[..., Any], max_tasks: int, given: Mapping[str, object], where: str
-) -> Admission | ChoosingAdmission:
-    try:
-        made = factory(max_tasks, **given)
-    except BftrainError as error:
-        raise BadInput(error.what, where=where, fix=error.fix) from error
-    except Exception as error:
-        raise BrokenPlugin(f"cannot be created: {described(error)}", where=where) from error
-    if isinstance(made, (ChoosingAdmission, Admission)) and not isinstance(made, type):
-        return made
-    what = "does not implement bftrain.ports: needs a name, and choose(queue) or admit(names, pool)"
-    raise BrokenPlugin(what, where=where, fix="docs/how-to/parts.md has an example")
 
 
 def absolute_admission(said: str, folder: Path | None = None) -> str:

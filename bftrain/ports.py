@@ -53,31 +53,19 @@ class ObjectiveCapabilities(msgspec.Struct, frozen=True, kw_only=True):
 WORK_LEFT: Final = ObjectiveCapabilities()
 SPEED_ALONE: Final = ObjectiveCapabilities(uses_work_left=False)
 
-# Single attributes for parts without ``capabilities``
-_OF_A_SOLVER: Final = {"any_coupling": "couples", "level_coupling": "levels", "node_kinds": "kinds"}
-_OF_AN_OBJECTIVE: Final = {"level_coupling": "coupled"}
-
 
 def solver_capabilities(solver: object) -> SolverCapabilities:
-    """Return the capabilities of ``solver``, from ``capabilities`` or single attributes such as ``kinds = True``."""
+    """Return the declared ``capabilities`` of ``solver``, or the default ones."""
     declared = getattr(solver, "capabilities", None)
-    if isinstance(declared, SolverCapabilities):
-        return declared
-    return SolverCapabilities(**_flags(solver, SolverCapabilities(), _OF_A_SOLVER))
+    return declared if isinstance(declared, SolverCapabilities) else SolverCapabilities()
 
 
 def objective_capabilities(objective: object) -> ObjectiveCapabilities:
-    """Return the capabilities of ``objective``, from ``capabilities`` or attributes such as ``coupled = True``."""
+    """Return the declared ``capabilities`` of ``objective``, or the default ones."""
     declared = getattr(objective, "capabilities", None)
     if isinstance(declared, ObjectiveCapabilities):
         return declared
-    flags = _flags(objective, ObjectiveCapabilities(), _OF_AN_OBJECTIVE)
-    return ObjectiveCapabilities(**{**flags, "any_coupling": hasattr(objective, "couple")})
-
-
-def _flags(part: object, default: msgspec.Struct, names: dict[str, str]) -> dict[str, bool]:
-    fields = type(default).__struct_fields__
-    return {field: bool(getattr(part, names.get(field, field), getattr(default, field))) for field in fields}
+    return ObjectiveCapabilities(any_coupling=hasattr(objective, "couple"))
 
 
 class NamedPart(Protocol):

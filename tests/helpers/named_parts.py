@@ -26,9 +26,6 @@ def table_for(objective: str | Objective, problem: AllocationProblem) -> ValueTa
 class OwnObjective:
     """An objective of somebody's own: a function of a task and sizes."""
 
-    def __init__(
-        self, name: str, function: Callable[[CompetingTask, NDArray[np.int64]], NDArray[np.float64]], **flags: bool
-    ) -> None:
+    def __init__(self, name: str, function: Callable[[CompetingTask, NDArray[np.int64]], NDArray[np.float64]]) -> None:
         self.name = name
         self.values = function
-        vars(self).update(flags)

@@ -30,6 +30,7 @@ from bftrain import (
     build_harvester,
 )
 from bftrain.deciding.goodput import by_progress
+from bftrain.ports import SolverCapabilities
 from bftrain.taskfiles.records import Profile
 from bftrain_datasets.workloads.catalogue import CatalogueOptions, catalogue
 from bftrain_replay.simulation.engine import run
@@ -44,7 +45,7 @@ class PolluxRule:
     """A solver that looks at nothing but progress and ages."""
 
     name = "pollux"
-    uses_history = True
+    capabilities = SolverCapabilities(uses_history=True)
 
     def available(self) -> Availability:
         return Availability(ok=True)

@@ -60,7 +60,7 @@ def test_an_objective_of_ones_own_sees_users_and_prices(bftrain: CommandLine, tm
     shares.write_text("[entities]\nann = 3\n[prices]\na = 2\n")
     file.write_text(
         "def green(task, sizes):\n    return task.curve.speeds(int(sizes[-1])) - 8.5 * sizes\n\n\n"
-        "class Mine:\n    name = 'mine'\n    uses_work_left = False\n\n    def values(self, task, sizes):\n"
+        "class Mine:\n    name = 'mine'\n\n    def values(self, task, sizes):\n"
         "        return green(task, sizes)\n\n    def recast(self, table):\n"
         "        print(dict(table.problem.entities), dict(table.problem.prices))\n        return table\n"
     )

@@ -21,8 +21,10 @@ from bftrain import (
     TaskResumed,
     Termination,
 )
+from bftrain.deciding.objectives import FunctionObjective
+from bftrain.ports import ObjectiveCapabilities, SolverCapabilities
 from bftrain.values import wire
-from tests.helpers.named_parts import EXACT, GREEDY, THROUGHPUT, OwnObjective
+from tests.helpers.named_parts import EXACT, GREEDY, THROUGHPUT
 from tests.unit.core.parts import Scripted, say
 from tests.unit.core.samples import curve, joined, left, spec, submitted
 
@@ -121,7 +123,7 @@ def test_all_tasks_give_up_before_any_takes_and_none_does_both_on_one_kind() -> 
         lambda table: replace(say(table, {"a": 2, "b": 2}), kinds={"a": "v100", "b": "k80"}),
         lambda table: replace(say(table, {"a": 2, "b": 2}), kinds={"a": "k80", "b": "v100"}),
     )
-    swapping.kinds = True  # type: ignore[attr-defined]  # a single attribute, as parts without capabilities have
+    swapping.capabilities = SolverCapabilities(node_kinds=True)  # type: ignore[attr-defined]  # it has none itself
     harvester = core(swapping)
     both = {"v100": FAST, "k80": SLOW}
     harvester.handle(
@@ -230,9 +232,9 @@ def test_following_decisions_leads_to_where_deciding_led() -> None:
         assert follower.snapshot == one.snapshot
 
 
-def looking() -> OwnObjective:
+def looking() -> FunctionObjective:
     """Return an objective that asks what tasks had so far."""
-    return OwnObjective("looking", THROUGHPUT.values, uses_history=True)
+    return FunctionObjective("looking", THROUGHPUT.values, ObjectiveCapabilities(uses_history=True))
 
 
 def seen(harvester: Harvester, time_s: float) -> dict[str, tuple[float, float, float]]:
