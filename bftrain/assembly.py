@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import isfinite
 from time import perf_counter
 from typing import Final
 
@@ -11,20 +12,18 @@ import msgspec
 from bftrain import registry
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
-from bftrain.deciding.placement_by_place import ConsolidatedPlacement
+from bftrain.deciding.placement import ConsolidatedPlacement
 from bftrain.deciding.solve_with_fallback import ask, limits_after
-from bftrain.deciding.value_rows import Late, TableOverdue, no_limit
-from bftrain.deciding.value_table_builder import ValueTableBuilder
+from bftrain.deciding.value_table_builder import Late, TableOverdue, ValueTableBuilder, no_limit
 from bftrain.errors import BadConfig, BftrainError, BrokenPlugin, NotAvailable, described, raised
 from bftrain.node_units import host_of
 from bftrain.parts import resolve_admission, resolve_objective, resolve_sharing
 from bftrain.ports import Objective, Placement, SharingPolicy, Solver, objective_capabilities, solver_capabilities
-from bftrain.sharing_checks import check_shares
 from bftrain.topology import place_of, rack_of
 from bftrain.values import wire
 from bftrain.values.options import AUTO
 from bftrain.values.problem import AllocationProblem
-from bftrain.values.sharing import Shares, SharingProblem
+from bftrain.values.sharing import Shares, SharingProblem, SharingTask
 from bftrain.values.solution import Limits, Solution, Termination
 from bftrain.values.table import ValueTable
 
@@ -208,3 +207,70 @@ def notes_on(problem: AllocationProblem) -> Iterator[str]:
             note = "" if curve is None else curve.note(min(task.max_nodes, count))
             if note:
                 yield f"task '{task.name}': {f'on {kind}: {note}' if kind else note}"
+
+
+_ROUNDING: Final = 1e-6  # relative
+
+
+_Fault = tuple[str, str]  # the problem and the fix
+
+
+def check_shares(found: object, problem: SharingProblem, where: str) -> Shares:
+    """Return feasible shares; raise an error that names ``where`` if they are not."""
+    if not isinstance(found, Shares):
+        raise BrokenPlugin(f"gave {type(found).__name__}", where=where, fix="return bftrain.values.sharing.Shares")
+    tasks = {task.name: task for task in problem.tasks}
+    for faults in (_of_entries(found, tasks), _of_parts(found, tasks, problem), _of_sums(found, tasks, problem)):
+        for what, fix in faults:
+            raise BrokenPlugin(what, where=where, fix=fix)
+    return found
+
+
+def _of_entries(found: Shares, tasks: Mapping[str, SharingTask]) -> Iterator[_Fault]:
+    fix = f"give one entry to each of the {len(tasks)} tasks"
+    for name, given in (("shares", found.shares), ("speeds", found.speeds)):
+        for task in sorted(set(given) ^ tasks.keys()):
+            yield (f"gave {name} in which task '{task}' is {'missing' if task in tasks else 'unknown'}", fix)
+    for task, speed in found.speeds.items():
+        if not _is_part(speed):
+            yield (f"gave task '{task}' the speed {speed!r}", "give finite numbers of at least 0")
+
+
+def _of_parts(found: Shares, tasks: Mapping[str, SharingTask], problem: SharingProblem) -> Iterator[_Fault]:
+    for names, parts in _combinations(found):
+        said = " and ".join(f"'{name}'" for name in names)
+        nodes = {tasks[name].nodes if name in tasks else None for name in names}
+        if len(set(names)) < len(names) or len(nodes) > 1 or None in nodes:
+            yield (f"let {said} share nodes", "pair two of the tasks that need as many nodes")
+        for kind, part in parts.items():
+            if kind not in problem.nodes:
+                yield (f"gave {said} a share of '{kind}'", f"the kinds are {', '.join(map(repr, problem.nodes))}")
+            if not _is_part(part):
+                yield (f"gave {said} the share {part!r} of '{kind}'", "give finite numbers of at least 0")
+
+
+def _of_sums(found: Shares, tasks: Mapping[str, SharingTask], problem: SharingProblem) -> Iterator[_Fault]:
+    time, used = dict.fromkeys(tasks, 0.0), dict.fromkeys(problem.nodes, 0.0)
+    for names, parts in _combinations(found):
+        for name in names:
+            time[name] += sum(parts.values())
+        for kind, part in parts.items():
+            used[kind] += part * tasks[names[0]].nodes
+    for name, part in time.items():
+        if part > 1.0 + _ROUNDING:
+            yield (f"gave '{name}' {part:g} times all of its time", "its shares must add up to at most 1")
+    for kind, nodes in used.items():
+        if nodes > problem.nodes[kind] * (1.0 + _ROUNDING):
+            what = f"gave out {nodes:g} nodes of '{kind}', and there are {problem.nodes[kind]}"
+            yield (what, "let the sum of shares times nodes of a task be at most that")
+
+
+def _combinations(found: Shares) -> Iterator[tuple[tuple[str, ...], Mapping[str, float]]]:
+    for name, parts in found.shares.items():
+        yield (name,), parts
+    for pair in () if found.pairs is msgspec.UNSET else found.pairs:
+        yield pair.tasks, pair.shares
+
+
+def _is_part(number: object) -> bool:
+    return isinstance(number, int | float) and isfinite(number) and number >= -_ROUNDING

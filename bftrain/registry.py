@@ -78,8 +78,8 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     "placement": {
         "grouped": "bftrain.deciding.placement:grouped",
         "neighbours": "bftrain.deciding.placement:neighbours",
-        "consolidated": "bftrain.deciding.placement_by_place:consolidated",
-        "scattered": "bftrain.deciding.placement_by_place:scattered",
+        "consolidated": "bftrain.deciding.placement:consolidated",
+        "scattered": "bftrain.deciding.placement:scattered",
     },
     # A factory with two arguments: the receiver of its messages, and the hub of all agents
     "launcher": {name: f"bftrain_elastic.manager.launchers:{name}" for name in ("native", "horovod", "process")},

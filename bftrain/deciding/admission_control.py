@@ -9,8 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from bftrain.deciding.admission import FirstComeAdmission
-from bftrain.deciding.task_entry import TaskEntry
-from bftrain.deciding.task_table import TaskTable
+from bftrain.deciding.task_table import TaskEntry, TaskTable
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin, raised
 from bftrain.ports import Admission, ChoosingAdmission, NotingAdmission
 from bftrain.values.events import (

@@ -13,8 +13,7 @@ from bftrain.deciding.admission_control import AdmissionSnapshot
 from bftrain.deciding.node_stay import NodeStay
 from bftrain.deciding.placement import GroupedPlacement, NeighbourPlacement
 from bftrain.deciding.pool import NodePool
-from bftrain.deciding.task_entry import TaskEntry, TaskHistory
-from bftrain.deciding.task_table import TaskTable
+from bftrain.deciding.task_table import TaskEntry, TaskHistory, TaskTable
 from bftrain.errors import BadInput, BrokenPlugin, raised
 from bftrain.node_units import host_of
 from bftrain.ports import OrderedPlacement, Placement
@@ -219,7 +218,7 @@ class AllocationState:
                 return self._stop(event.task, Cause.FAILED, is_over=given_up)
             case happened.TaskPaused() | happened.TaskResumed() if self.knows(event.task):
                 paused = isinstance(event, happened.TaskPaused)
-                tasks.set_paused(event.task, paused=paused)
+                tasks[event.task].paused = paused
                 return self._stop(event.task, Cause.PAUSED) if paused else ()
             case _:
                 pass  # departures are already processed; an unknown task was noted

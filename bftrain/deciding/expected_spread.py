@@ -16,7 +16,7 @@ from types import MappingProxyType
 from msgspec.structs import force_setattr
 
 from bftrain.deciding.pool import NodePool
-from bftrain.deciding.task_entry import TaskEntry
+from bftrain.deciding.task_table import TaskEntry
 from bftrain.values.curve import ANY_KIND, SpeedCurve
 from bftrain.values.problem import CompetingTask
 from bftrain.values.spread import SpreadSpeeds

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bftrain.deciding.levels import GroupLevels, LevelCoupling, UserGroup
 from bftrain.deciding.objectives import Entries, isolated_speeds, speed, speed_of_one, task_field
-from bftrain.deciding.value_rows import Late, in_time, no_limit
+from bftrain.deciding.value_table_builder import Late, in_time, no_limit
 from bftrain.ports import ObjectiveCapabilities
 from bftrain.values.problem import CompetingTask
 from bftrain.values.sharing import Entity, Inside

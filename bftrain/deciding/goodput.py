@@ -24,7 +24,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from bftrain.deciding.objectives import NormalisedObjective, speed, speed_of_one
-from bftrain.deciding.value_rows import Late, in_time
+from bftrain.deciding.value_table_builder import Late, in_time
 from bftrain.ports import ObjectiveCapabilities
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import CompetingTask

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain.deciding.value_rows import Late, in_time, no_limit
+from bftrain.deciding.value_table_builder import Late, in_time, no_limit
 from bftrain.ports import SPEED_ALONE, WORK_LEFT, ObjectiveCapabilities
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import CompetingTask

@@ -20,8 +20,8 @@ from bftrain.deciding.harvester import DecisionRequest, DefaultParts, Harvester
 from bftrain.deciding.node_stay import CostFit, NodeStay, costs_of
 from bftrain.deciding.placement import position
 from bftrain.deciding.solve_with_fallback import ChosenSizes
-from bftrain.deciding.task_entry import TaskEntry, TaskHistory
-from bftrain.deciding.value_rows import RowValues
+from bftrain.deciding.task_table import TaskEntry, TaskHistory
+from bftrain.deciding.value_table_builder import RowValues
 from bftrain.errors import BadObjective
 from bftrain.node_units import is_slot
 from bftrain.values.problem import AllocationProblem, CompetingTask
