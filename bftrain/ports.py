@@ -120,14 +120,6 @@ class Solver(NamedPart, Protocol):
         """Return whether the solver can run here, without solving anything."""
 
 
-@runtime_checkable
-class Admission(NamedPart, Protocol):
-    """Chooses the competing tasks from their names alone. Created by a factory with the argument ``max_tasks``."""
-
-    def admit(self, waiting_or_running: Iterator[str], pool: int) -> Sequence[str]:
-        """Return the names of the competing tasks, from all unfinished tasks by submission."""
-
-
 class Queue(Protocol):
     """The input of an admission: the unfinished tasks that are not paused, and the nodes, at one moment."""
 
@@ -173,6 +165,9 @@ class ChoosingAdmission(NamedPart, Protocol):
 
     def choose(self, queue: Queue) -> Sequence[str] | Mapping[str, int]:
         """Return the names of the competing tasks, optionally with size limits; must not change any state."""
+
+
+Admission = ChoosingAdmission
 
 
 @runtime_checkable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from itertools import islice
 from math import isfinite
@@ -99,9 +99,9 @@ class FirstComeAdmission:
     max_tasks: int = 35
     name: ClassVar[str] = "first-come"
 
-    def admit(self, waiting_or_running: Iterator[str], pool: int) -> Sequence[str]:  # noqa: ARG002 - interface
+    def choose(self, queue: Queue) -> Sequence[str]:
         """Return the first ``max_tasks`` names."""
-        return tuple(islice(waiting_or_running, self.max_tasks))
+        return tuple(islice(queue, self.max_tasks))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ import msgspec
 from bftrain.deciding.admission import FirstComeAdmission
 from bftrain.deciding.task_table import TaskEntry, TaskTable
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin, raised
-from bftrain.ports import Admission, ChoosingAdmission, NotingAdmission
+from bftrain.ports import ChoosingAdmission, NotingAdmission
 from bftrain.values.events import (
     AdmissionUpdate,
     Event,
@@ -82,9 +82,8 @@ class AdmissionSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 class AdmissionControl:
     """Calls the admission and checks its results. Reads the task table and never changes it."""
 
-    def __init__(self, admission: Admission | ChoosingAdmission, task_table: TaskTable) -> None:
+    def __init__(self, admission: ChoosingAdmission, task_table: TaskTable) -> None:
         self._admission = admission
-        self._ask = _admission_function(admission)
         self._stateful = admission if isinstance(admission, NotingAdmission) else None
         self._task_table = task_table
         self._known: set[str] = set()  # tasks that the admission knows
@@ -93,7 +92,7 @@ class AdmissionControl:
         """Return the admission's choice, possibly with unknown tasks: the size limit by task, or ``NO_LIMIT``."""
         queue = AdmissionView(time_s, pools, self._task_table)
         try:
-            found = self._ask(queue)
+            found = self._admission.choose(queue)
             return dict(found) if isinstance(found, Mapping) else dict.fromkeys(found, NO_LIMIT)
         except Exception as error:
             raise self._plugin_error(error) from error
@@ -206,12 +205,3 @@ class AdmissionControl:
         if isinstance(error, BadInput):
             return error
         return BrokenPlugin(raised(error), where=self._where, fix="use a built-in one")
-
-
-def _admission_function(
-    admission: Admission | ChoosingAdmission,
-) -> Callable[[AdmissionView], Sequence[str] | Mapping[str, int]]:
-    """Return the function to call. Determined once: a protocol check takes longer than most calls."""
-    if isinstance(admission, ChoosingAdmission):
-        return admission.choose
-    return lambda queue: admission.admit(iter(queue), queue.pool)

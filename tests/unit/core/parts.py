@@ -12,9 +12,10 @@ import numpy as np
 from bftrain import Availability, Limits, Quality, Solution, Termination
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from bftrain import ValueTable
+    from bftrain.ports import Queue
 
     Answer = Callable[[ValueTable], object]
 
@@ -189,8 +190,8 @@ class Fickle:
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)  # noqa: S311 - a die, no secret
 
-    def admit(self, waiting_or_running: Iterator[str], pool: int) -> Sequence[str]:  # noqa: ARG002 - the port's
-        names = [name for name in waiting_or_running if self._random.random() < 0.6]
+    def choose(self, queue: Queue) -> Sequence[str]:
+        names = [name for name in queue if self._random.random() < 0.6]
         return [*names, *names[:1], "unknown"]
 
 
@@ -202,8 +203,8 @@ class Only:
     def __init__(self, *names: str) -> None:
         self.names = names
 
-    def admit(self, waiting_or_running: Iterator[str], pool: int) -> Sequence[str]:  # noqa: ARG002 - the port's
-        return [name for name in waiting_or_running if name in self.names]
+    def choose(self, queue: Queue) -> Sequence[str]:
+        return [name for name in queue if name in self.names]
 
 
 class Scattered:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from bftrain import BadInput, BrokenPlugin, Entity, Harvester, Settings, TaskSpec, UnknownName, build_harvester
-from bftrain.ports import Admission, Queue
+from bftrain.ports import Queue
 from tests.unit.core.plugins import register
 from tests.unit.core.samples import joined, nodes, spec, submitted
 
@@ -59,16 +59,6 @@ class Raises(Youngest):
         raise RuntimeError(f"no idea at {queue.time_s:g} s")
 
 
-def old_fashioned(max_tasks: int) -> Admission:
-    class Names:
-        name = "old-fashioned"
-
-        def admit(self, waiting_or_running: Iterator[str], pool: int) -> Sequence[str]:
-            return sorted(waiting_or_running)[: min(pool, max_tasks)]
-
-    return Names()
-
-
 def needs_more(max_tasks: int, secret: str) -> object:
     raise AssertionError(max_tasks, secret)
 
@@ -97,7 +87,7 @@ def test_an_admission_of_an_own_file_needs_no_package(tmp_path: Path) -> None:
     ("target", "words"),
     [
         ("needs_more", "cannot be created: TypeError: needs_more() missing 1 required positional argument: 'secret'"),
-        ("gives_nothing", "does not implement bftrain.ports: needs a name, and choose(queue) or admit(names, pool)"),
+        ("gives_nothing", "does not implement bftrain.ports: needs a name, and choose(queue)"),
         ("not_callable", "is of the type int, not a function or class that creates an admission"),
     ],
 )
@@ -110,13 +100,6 @@ def test_a_factory_that_makes_none_is_broken(monkeypatch: pytest.MonkeyPatch, ta
 
 def core(admission: str, *, max_tasks: int = 35, **entities: Entity) -> Harvester:
     return build_harvester(Settings(admission=admission, max_tasks=max_tasks, entities=entities))
-
-
-def test_an_admission_of_before_that_knows_names_only_still_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    register(monkeypatch, ("admission", "old", f"{HERE}:old_fashioned"))
-    harvester = core("old", max_tasks=2)
-    harvester.absorb(joined(0, *nodes(1, 9)), *(submitted(0, spec(name, 1, 2)) for name in "cba"))
-    assert list(harvester.decide(0).sizes) == ["a", "b"]
 
 
 def test_an_admission_may_limit_sizes_and_remark_on_tasks(monkeypatch: pytest.MonkeyPatch) -> None:

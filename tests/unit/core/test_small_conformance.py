@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import count
 from pathlib import Path
@@ -76,8 +76,8 @@ class Dice(parts.Fickle):
     def __init__(self, max_tasks: int) -> None:  # noqa: ARG002 - it does not count
         super().__init__(next(self._seeds))
 
-    def admit(self, waiting_or_running: Iterator[str], pool: int) -> Sequence[str]:
-        return super().admit(waiting_or_running, pool)[:-1]  # but for the one who does not exist
+    def choose(self, queue: Queue) -> Sequence[str]:
+        return super().choose(queue)[:-1]  # but for the one who does not exist
 
 
 class Learns(Base):
