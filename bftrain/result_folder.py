@@ -44,27 +44,15 @@ _WITHOUT_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
 _LONGEST_COMMAND: Final = 120
 
 
-class LockHolder(msgspec.Struct, frozen=True, kw_only=True):
-    """The process that owns a lock."""
-
-    process: int
-    host: str
-    since: str
-    command: str
-
-    @classmethod
-    def this_process(cls) -> Self:
-        """Return the description of this process."""
-        program = Path(sys.argv[0])
-        name = program.parent.name if program.name == "__main__.py" else program.name  # run by python -m NAME
-        command = shlex.join([name or "python", *sys.argv[1:]])
-        if len(command) > _LONGEST_COMMAND:
-            command = f"{command[: _LONGEST_COMMAND - 3]}..."
-        since = datetime.now(tz=UTC).astimezone().isoformat(sep=" ", timespec="seconds")
-        return cls(process=os.getpid(), host=platform.node(), since=since, command=command)
-
-    def __str__(self) -> str:
-        return f"process {self.process} on {self.host} since {self.since}: {self.command}"
+def this_process() -> str:
+    """Return the description of this process in a lock: "process 7 on host since TIME: COMMAND"."""
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.name  # run by python -m NAME
+    command = shlex.join([name or "python", *sys.argv[1:]])
+    if len(command) > _LONGEST_COMMAND:
+        command = f"{command[: _LONGEST_COMMAND - 3]}..."
+    since = datetime.now(tz=UTC).astimezone().isoformat(sep=" ", timespec="seconds")
+    return f"process {os.getpid()} on {platform.node()} since {since}: {command}"
 
 
 class FolderLock:
@@ -82,10 +70,10 @@ class FolderLock:
     def __enter__(self) -> Self:
         with naming(self._folder, self._path):
             while not self._locked():
-                pass
+                self._close()  # its owner has removed the file meanwhile
             try:
                 os.ftruncate(self._file, 0)
-                os.pwrite(self._file, wire.encode(LockHolder.this_process()), 0)
+                os.pwrite(self._file, this_process().encode(), 0)
             except OSError:
                 self.__exit__()
                 raise
@@ -97,7 +85,7 @@ class FolderLock:
         self._close()
 
     def _locked(self) -> bool:
-        """Lock the file; return ``False`` if its owner removed it meanwhile, and a new file is needed."""
+        """Lock the file; return whether it is still the folder's file."""
         try:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         except OSError as error:
@@ -107,23 +95,19 @@ class FolderLock:
             raise overwrite_error(self._path, "is a link", fix="remove it, or name another folder") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = "another process"
-            with suppress(BadInput):
-                holder = str(wire.decode(os.pread(self._file, 1 << 16, 0), LockHolder))
-            os.close(self._file)
-            fix = "wait for its end, or name another folder"
-            raise UsageError(f"is in use by {holder}", where=str(self._folder), fix=fix) from error
         except OSError as error:
             if error.errno not in _WITHOUT_LOCKS:
+                holder = os.pread(self._file, 1 << 12, 0).decode(errors="replace")
                 os.close(self._file)
-                raise
+                if not isinstance(error, BlockingIOError):
+                    raise
+                what = f"is in use by {holder if holder.startswith('process ') else 'another process'}"
+                fix = "wait for its end, or name another folder"
+                raise UsageError(what, where=str(self._folder), fix=fix) from error
             text = "its file system has no locks: run no second command that writes there until this one has ended"
             warnings.warn(f"{self._folder}: {text}", ResultWarning, stacklevel=3)
         with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(self._file), self._path.stat()):
-                return True
-        self._close()
+            return os.path.samestat(os.fstat(self._file), self._path.stat())
         return False
 
     def _close(self) -> None:
