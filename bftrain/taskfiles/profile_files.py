@@ -8,7 +8,7 @@ from bftrain import toml_io
 from bftrain.errors import BadInput, UnknownName
 from bftrain.files import check_replaceable, whole_file, whole_text
 from bftrain.taskfiles.files import MADE_BY, is_own_tasks
-from bftrain.taskfiles.records import Profile, batch_of, batch_record, made, spread_of, spread_record
+from bftrain.taskfiles.records import Profile, batch_of, batch_record, curve_of, spread_of, spread_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -70,7 +70,7 @@ def _profile(row: Mapping[str, Any], where: str) -> Profile:
         if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0.0 <= cost < float("inf"):
             raise BadInput(f"{key}: {cost!r} is not a number of seconds", where=f"{where} '{name}'", fix=_FIX)
     costs = {key: float(row[key]) for key in _COSTS if key in row}
-    curve = made({key: row[key] for key in ("nodes", "rate") if key in row}, f"{where} '{name}'")
+    curve = curve_of({key: row[key] for key in ("nodes", "rate") if key in row}, f"{where} '{name}'")
     batch = batch_of(row["batch"], f"{where} '{name}'") if "batch" in row else None
     spread = spread_of(row["spread"], f"{where} '{name}'") if "spread" in row else None
     known: dict[str, Any] = {**dict.fromkeys(_COSTS[:2], 0.0), **costs, "source": str(row.get("source", ""))}

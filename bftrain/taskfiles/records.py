@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -19,6 +19,7 @@ from bftrain.values.resources import ResourceSpeeds
 from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
 from bftrain.values.task import TaskSpec
 
+T = TypeVar("T")
 V = TypeVar("V", TaskSpec, SpeedCurve)
 
 # Measured speeds of seven image models on 1 to 64 nodes of Summit, images per second, and their rescaling costs: the
@@ -123,47 +124,42 @@ def task_of(record: Mapping[str, Any], where: str) -> TaskSpec:
         given = record["curves"]
         if not isinstance(given, dict) or not given:  # a task without any kind would wait for ever
             raise BadInput("curves: must have a curve for at least one node kind", where=where, fix=CURVES_REMEDY)
-        curves = {kind: _curve(points, where, f"curves.{kind}", CURVES_REMEDY) for kind, points in given.items()}
+        curves = {kind: curve_of(points, where, f"curves.{kind}", CURVES_REMEDY) for kind, points in given.items()}
     curve, costs = _speed(record, curves, where)
     fields = costs | {key: record[key] for key in _AFTER_THE_CURVE if key in record} | sizes_of(record, where)
     fields.setdefault("max_nodes", _last_measured(curve, curves))
-    if "batch" in record:
-        fields["batch"] = batch_of(record["batch"], where)
-    if "spread" in record:
-        fields["spread"] = spread_of(record["spread"], where)
-    if "resources" in record:
-        fields["resources"] = resources_of(record["resources"], where)
+    fields |= {key: read(record[key], where) for key, (read, _) in _TABLES.items() if key in record}
     return _made(TaskSpec, {"name": name, "curve": curve, "curves": curves, **fields}, where)
 
 
 def batch_of(given: object, where: str) -> BatchScaling:
     """Return the batch sizes of a record."""
+    return _table(given, BatchScaling, where, "batch", BATCH_REMEDY)
+
+
+def _table(given: object, kind: type[T], where: str, key: str, remedy: str) -> T:
     if not isinstance(given, dict):
-        raise BadInput("batch: must be a table", where=where, fix=BATCH_REMEDY)
-    return wire.convert(given, BatchScaling, where=f"{where}: batch")
+        what = f"{key}: must be a {'number or a ' if kind is SpreadSpeeds else ''}table"
+        raise BadInput(what, where=where, fix=remedy)
+    return wire.convert(given, kind, where=f"{where}: {key}")
 
 
 def spread_of(given: object, where: str) -> SpreadSpeeds:
     """Parse the speed on additional places: a share, one speed, or a list of speeds."""
     if isinstance(given, int | float) and not isinstance(given, bool):
         given = {"share": float(given)}
-    if not isinstance(given, dict):
-        raise BadInput("spread: must be a number or a table", where=where, fix=SPREAD_REMEDY)
-    if "speeds" not in given:
-        given = {"speeds": [{key: given[key] for key in given if key != "per_place"}]} | {
-            key: given[key] for key in given if key == "per_place"
-        }
-    return wire.convert(given, SpreadSpeeds, where=f"{where}: spread")
+    if isinstance(given, dict) and "speeds" not in given:
+        per_place = {key: given[key] for key in given if key == "per_place"}
+        given = {"speeds": [{key: given[key] for key in given if key not in per_place}], **per_place}
+    return _table(given, SpreadSpeeds, where, "spread", SPREAD_REMEDY)
 
 
 def resources_of(given: object, where: str) -> ResourceSpeeds:
     """Parse the speed by CPU cores and memory; with only one resource, ``speed`` is a list of numbers."""
-    if not isinstance(given, dict):
-        raise BadInput("resources: must be a table", where=where, fix=RESOURCES_REMEDY)
-    speed = given.get("speed")
-    if isinstance(speed, list) and not any(isinstance(each, list) for each in speed):
+    speed = given.get("speed") if isinstance(given, dict) else None
+    if isinstance(given, dict) and isinstance(speed, list) and not any(isinstance(each, list) for each in speed):
         given = {**given, "speed": [speed] if not given.get("cpus") else [[each] for each in speed]}
-    return wire.convert(given, ResourceSpeeds, where=f"{where}: resources")
+    return _table(given, ResourceSpeeds, where, "resources", RESOURCES_REMEDY)
 
 
 def resources_record(resources: ResourceSpeeds) -> dict[str, Any]:
@@ -209,7 +205,7 @@ def _speed(
         chosen = profile(str(record["profile"]), where=f"{where}: profile")
         return chosen.curve, _costs(chosen)
     if "curve" in record:
-        return _curve(record["curve"], where), {}
+        return curve_of(record["curve"], where), {}
     if curves:
         return next(iter(curves.values())), {}
     neither = "neither profile nor curve nor curves are set"
@@ -225,7 +221,8 @@ def _costs(bundled: Profile) -> dict[str, float]:
     return {"grow_cost_s": bundled.grow_cost_s, "shrink_cost_s": bundled.shrink_cost_s}
 
 
-def _curve(given: object, where: str, called: str = "curve", remedy: str = CURVE_REMEDY) -> SpeedCurve:
+def curve_of(given: object, where: str, called: str = "curve", remedy: str = CURVE_REMEDY) -> SpeedCurve:
+    """Return the curve of some points; ``called`` is its key."""
     if not isinstance(given, dict) or set(given) != {"nodes", "rate"}:
         raise BadInput(f"{called}: must have nodes and rate, and no other key", where=where, fix=remedy)
     return _made(SpeedCurve, given, where, f"{called}.")
@@ -238,11 +235,6 @@ def _made(kind: type[V], fields: Mapping[str, Any], where: str, prefix: str = ""
     except BadValue as error:
         field = (error.where or "").rpartition(".")[2]
         raise BadInput(f"{prefix}{field}: {error.what}", where=where, fix=error.fix) from error
-
-
-def made(points: Mapping[str, Any], where: str) -> SpeedCurve:
-    """Return the curve for the points of a profile."""
-    return _curve(points, where)
 
 
 def record_of(task: TaskSpec) -> dict[str, Any]:
@@ -259,12 +251,7 @@ def record_of(task: TaskSpec) -> dict[str, Any]:
     if task.curves:
         record["curves"] = {kind: _points(curve) for kind, curve in task.curves.items()}
     fields = {key: getattr(task, key) for key in _AFTER_THE_CURVE}
-    if task.batch is not None:
-        fields["batch"] = batch_record(task.batch)
-    if task.spread is not None:
-        fields["spread"] = spread_record(task.spread)
-    if task.resources is not None:
-        fields["resources"] = resources_record(task.resources)
+    fields |= {key: write(fields[key]) for key, (_, write) in _TABLES.items() if fields[key] is not None}
     return record | {key: value for key, value in fields.items() if value != defaults[key]}
 
 
@@ -277,6 +264,14 @@ def spread_record(spread: SpreadSpeeds) -> object:
     if len(speeds) > 1:
         return {**more, "speeds": speeds}
     return speeds[0]["share"] if not more and set(speeds[0]) == {"share"} else {**more, **speeds[0]}
+
+
+# Keys with tables: how they are read and written
+_TABLES: Final[Mapping[str, tuple[Callable[[object, str], object], Callable[[Any], object]]]] = {
+    "batch": (batch_of, batch_record),
+    "spread": (spread_of, spread_record),
+    "resources": (resources_of, resources_record),
+}
 
 
 def _points(curve: SpeedCurve) -> dict[str, list[Any]]:
