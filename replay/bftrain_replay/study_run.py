@@ -106,7 +106,7 @@ REPLAY: Final = RunKind(
     settings=ReplaySettings,
     shown=_shown,
     log_file=LOG_FILE,
-    files=frozenset({"campaigns.csv", "campaigns.parquet"}),  # of earlier versions, which wrote these tables
+    files=frozenset({"campaigns.csv", "campaigns.parquet"}),  # tables that earlier versions wrote
     page=_page,
     early_parts=_early_parts,
 )
