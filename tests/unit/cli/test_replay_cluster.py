@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bftrain import EventLog, SpeedCurve, TaskSpec, generate_log, load_log, save_log, save_tasks
+from tests.helpers.campaigns import CAMPAIGN_STRETCH
 from tests.helpers.in_process import CommandLine, Ended
 
 FAST, SLOW = SpeedCurve(nodes=(1, 2), rate=(10.0, 18.0)), SpeedCurve(nodes=(1, 2), rate=(2.0, 3.0))
@@ -132,7 +133,7 @@ def test_rounds_print_what_became_of_the_tasks(bftrain: CommandLine, monkeypatch
 
 
 def test_the_folder_and_the_figures_of_rounds(bftrain: CommandLine) -> None:
-    given = ("--measure", "2..5", "--finish", "boundary", "--seed", 3, "--metrics", "campaigns")
+    given = ("--measure", "2..5", "--finish", "boundary", "--seed", 3, "--metrics", CAMPAIGN_STRETCH)
     ended = done(bftrain(*IN_ROUNDS, 360, *given, "-o", "out", "--json", "-q"))
     output, table, steps = summary_of(), rows("out/tasks.csv"), rows("out/rounds.csv")
     assert (json.loads(ended.out), ended.err) == (output, "")

@@ -11,6 +11,7 @@ from msgspec import convert
 
 from bftrain import BadConfig, load_tasks, rounds, save_log
 from bftrain_replay.sweeping.sweep_passes import MadeFrom
+from tests.helpers.campaigns import CAMPAIGN_STRETCH
 from tests.helpers.in_process import CommandLine
 from tests.unit.replay.cases import log_of
 from tests.unit.replay.sweeping.sweep_case import LOGS, SweepResult, counted, planned
@@ -176,7 +177,7 @@ def test_an_edited_table_of_speeds_fails_its_passes(tmp_path: Path) -> None:
 
 def test_admissions_can_be_swept_and_metrics_have_columns(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def longest(run):\n    return max(task.waited_s for task in run.tasks)\n")
-    fixed = {**ROUNDS, "policy": "las", "metrics": "mine.py:longest,campaigns"}
+    fixed = {**ROUNDS, "policy": "las", "metrics": f"mine.py:longest,{CAMPAIGN_STRETCH}"}
     done = swept(tmp_path, given(fixed=fixed, grid={"admission": ["all", "load=1"]}))
     assert [row.state for row in done.rows] == ["done"] * 2, [row.error for row in done.rows]
     assert [row.cells["metrics_campaigns"] for row in done.rows] == [2, 2]  # one of each user: all come at once
@@ -204,7 +205,7 @@ def test_admissions_can_be_swept_and_metrics_have_columns(tmp_path: Path) -> Non
         ("[grid]\nadmission = ['all', 'load,size=1']", r"sweep.toml:5: grid.admission: has no setting 'size'"),
         ("[fixed]\nround_s = 60\nadmission = 'laod'", r"sweep.toml:6: fixed.admission: no admission is called 'laod'"),
         ("[fixed]\nround_s = 60\n[grid]\npolicy = ['las', 'lsa']", r"sweep.toml:7: grid.policy: no policy of rounds"),
-        ("[fixed]\nmetrics = 'campaigns,campagins'", r"fixed.metrics: no metric is called 'campagins'"),
+        ("[fixed]\nmetrics = 'campagins'", r"fixed.metrics: no metric is called 'campagins'"),
         ("[grid]\nlog.nodes = [3]", r"grid.log.nodes: is for a log that is generated"),
         ("[grid]\ntasks.speeds = ['none.json']", r"grid.tasks.speeds: there is no file .*none.json"),
         ("[grid]\ntasks.kinds = ['v100']", r"grid.tasks.kinds: .*kinds goes with speeds"),
