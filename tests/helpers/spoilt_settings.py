@@ -65,9 +65,6 @@ min_interval_s = 0.0
 max_tasks = [1, 2]
 tasks.count = { from = 1, to = 3 }
 seed = { from = 1, to = 9, steps = 3, scale = "log" }
-[[exclude]]
-max_tasks = 1
-seed = 9
 [logs.small]
 nodes = 4
 days = 0.1

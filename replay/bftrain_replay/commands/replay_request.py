@@ -56,7 +56,7 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def settings(self) -> ReplaySettings:
-        """The settings from file and options; raise ``BadValue`` for two that contradict each other."""
+        """The settings from file and options."""
         from bftrain.cli.settings import option_of, settings_of_kind
         from bftrain_replay.simulation.replay_settings import PUBLISHED, ReplaySettings
 

@@ -216,7 +216,7 @@ def _stepped(document: TomlDocument, begin: float, end: float, given: Mapping[st
 
 S = TypeVar("S", bound=sweep_inputs.LogSource | sweep_inputs.TaskSource)
 
-KEYS: Final = ("title", *INPUTS, "fixed", "grid", "cases", "exclude", "logs", "task_sets", "yardsticks", "plot")
+KEYS: Final = ("title", *INPUTS, "fixed", "grid", "cases", "logs", "task_sets", "yardsticks", "plot")
 
 RELATIVE: Final = "paths are relative to the folder of the sweep file"
 _LOG_FORMS: Final = "write the name of a file, or { nodes = 128, days = 2 } to generate one"
@@ -229,8 +229,7 @@ Options = dict[str, Value]
 class SweepSpec:
     """The options of a sweep. An option is in ``fixed``, in ``cases`` or in ``axes``; all combinations are points.
 
-    ``cases`` are options that vary together, ``axes`` options with separate values. ``exclude`` removes the points that
-    match one value of every option in it.
+    ``cases`` are options that vary together, ``axes`` options with separate values.
     """
 
     document: TomlDocument
@@ -238,7 +237,6 @@ class SweepSpec:
     fixed: Options
     cases: tuple[Options, ...]
     axes: Mapping[str, tuple[Value, ...]]
-    exclude: tuple[Mapping[str, tuple[Value, ...]], ...]
     logs: Mapping[str, sweep_inputs.LogSource]
     task_sets: Mapping[str, sweep_inputs.TaskSource]
     yardsticks: bool  # whether to also replay a ceiling and a dedicated pool
@@ -319,8 +317,7 @@ def _spec(document: TomlDocument, called: str) -> SweepSpec:
         title=_of_kind(document, "title", str, "text", default=called),
         fixed=_fixed(document),
         cases=tuple(_options(document, case, "cases", place) for place, case in _tables(document, "cases")) or ({},),
-        axes=_values(document, _table(document, "grid"), "grid"),
-        exclude=tuple(_values(document, entry, "exclude", place) for place, entry in _tables(document, "exclude")),
+        axes=_axes(document),
         logs={name: _log(document, given, "logs", name) for name, given in logs.items()},
         task_sets={name: _tasks(document, given, "task_sets", name) for name, given in task_sets.items()},
         yardsticks=_of_kind(document, "yardsticks", bool, "true or false", default=True),
@@ -342,12 +339,11 @@ def _fixed(document: TomlDocument) -> Options:
     return inputs | settings
 
 
-def _values(document: TomlDocument, given: Mapping[str, Any], *keys: Key) -> dict[str, tuple[Value, ...]]:
+def _axes(document: TomlDocument) -> dict[str, tuple[Value, ...]]:
     found = {}
-    for name, value in flat(given).items():
-        check_option(document, name, *keys)
-        values = value if keys[0] == "grid" or isinstance(value, list | dict) else [value]
-        found[name] = values_of(document, values, name, *keys, *name.split("."))
+    for name, values in flat(_table(document, "grid")).items():
+        check_option(document, name, "grid")
+        found[name] = values_of(document, values, name, "grid", *name.split("."))
     return found
 
 
@@ -371,11 +367,6 @@ def _check_together(spec: SweepSpec) -> None:
         if not everywhere and not all(any(name in case for name in names) for case in spec.cases):
             or_nodes = ', or cluster = "v100=4,k80=4"' if "cluster" in names else ""
             raise document.wrong(f"names no {names[0]}", fix=f'write {names[0]} = "FILE" at the top{or_nodes}')
-    for number, entry in enumerate(spec.exclude):
-        for name in entry:
-            if name not in spec.swept:
-                fix = suggestion(name, spec.swept)
-                raise document.wrong("is not swept, so nothing of it can be excluded", "exclude", number, name, fix=fix)
 
 
 def _log(document: TomlDocument, given: object, *keys: Key) -> sweep_inputs.LogSource:
@@ -508,7 +499,8 @@ def points_of(spec: SweepSpec) -> tuple[SweepPoint, ...]:
     if count > MOST_POINTS:
         raise spec.document.wrong(f"{count:,} points are too many", "grid", fix=f"make it {MOST_POINTS:,} at most")
     found: dict[bytes, SweepPoint] = {}
-    for chosen in _combinations(spec):
+    for case, values in product(spec.cases, product(*spec.axes.values())):
+        chosen = case | dict(zip(spec.axes, values, strict=True))
         point = _point(spec, chosen)
         key = wire.encode(replace(point, options={}))
         if key in found:
@@ -516,17 +508,7 @@ def points_of(spec: SweepSpec) -> tuple[SweepPoint, ...]:
                 f"the point {point.words} comes twice", "cases" if len(spec.cases) > 1 else "grid"
             )
         found[key] = point
-    if not found:
-        raise spec.document.wrong("there is no point left", "grid", fix="exclude fewer of them")
     return tuple(found.values())
-
-
-def _combinations(spec: SweepSpec) -> Iterator[Options]:
-    for case in spec.cases:
-        for values in product(*spec.axes.values()):
-            chosen = case | dict(zip(spec.axes, values, strict=True))
-            if not any(all(chosen.get(name) in values for name, values in entry.items()) for entry in spec.exclude):
-                yield chosen
 
 
 def _point(spec: SweepSpec, chosen: Options) -> SweepPoint:

@@ -64,25 +64,6 @@ def test_cases_are_options_that_go_together(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_excluded_has_one_of_the_values_of_every_option_there(tmp_path: Path) -> None:
-    text = """
-        [grid]
-        horizon_s = [10, 60, 120]
-        solver = ["exact", "greedy"]
-        [[exclude]]
-        solver = "greedy"
-        horizon_s = { from = 60, to = 120, step = 60 }
-        [[exclude]]
-        horizon_s = 10.0
-        solver = ["exact"]
-    """
-    assert [(point.settings.horizon_s, point.settings.solver) for point in points(tmp_path, text)] == [
-        (10.0, "greedy"),
-        (60.0, "exact"),
-        (120.0, "exact"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "option", "found"),
     [
@@ -133,8 +114,6 @@ def test_without_a_grid_there_is_one_point(tmp_path: Path) -> None:
         ("[fixed]\nseed = 1\n[grid]\nseed = [1]\n", "sweep.toml:12: grid.seed: is fixed as well"),
         ("[grid]\nseed = [1]\n[[cases]]\nseed = 2\n", "sweep.toml:12: cases.1.seed: has values in [grid] too"),
         ("[grid]\nlog = ['x']\n", "sweep.toml:10: grid.log: is fixed as well"),
-        ("[grid]\nseed = [1]\n[[exclude]]\nsolver = 'cbc'\n", "sweep.toml:12: exclude.1.solver: is not swept"),
-        ("[grid]\nseed = [1]\n[[exclude]]\nseed = 1\n", "sweep.toml:9: grid: there is no point left"),
         ("[grid]\nhorizon_s = [10, 10.0]\n", "sweep.toml:9: grid: the point horizon_s = 10.0 comes twice"),
         ("[grid]\nseed = { from = 1, to = 2000, step = 1 }\nmax_tasks = { from = 1, to = 2000 }\n", "4,000,000 points"),
         ("[grid]\nhorizon_s = { from = 1, to = 2 }\n", "grid.horizon_s: has neither steps nor step"),
