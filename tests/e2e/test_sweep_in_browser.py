@@ -23,7 +23,7 @@ plot = ["efficiency", "rescales"]
 
 [grid]
 max_tasks = [1, 2, 4]
-cost_factor = { from = 0.25, to = 4, steps = 3, scale = "log" }
+cost_factor = [0.25, 1, 4]
 seed = [1, 2]
 """
 

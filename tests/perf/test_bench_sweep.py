@@ -26,7 +26,7 @@ task_sets = { mix = { count = 40, max_nodes = 16, work_samples = 1.3e8 } }
 
 [grid]
 max_tasks = [5, 10, 15, 20, 25]
-horizon_s = { from = 30, to = 480, steps = 5, scale = "log" }
+horizon_s = [30, 60, 120, 240, 480]
 seed = { from = 1, to = 4 }
 """
 POINTS, PASSES = 100, 120  # all horizons share their yardsticks
@@ -110,7 +110,7 @@ def test_stopped_half_way_and_run_again(figures: Figures, folder: Path, one: Swe
 
 def test_yardsticks_that_are_shared(figures: Figures, folder: Path) -> None:
     """Costs do not change them, so a sweep of costs makes them once."""
-    text = SPEC[: SPEC.index("[grid]")] + "[grid]\ncost_factor = { from = 0.25, to = 4, steps = 16, scale = 'log' }\n"
+    text = SPEC[: SPEC.index("[grid]")] + "[grid]\ncost_factor = { from = 0.25, to = 4, step = 0.25 }\n"
     (folder / "costs.toml").write_text(text)
     (folder / "costs-alone.toml").write_text(text.replace("[grid]", "yardsticks = false\n[grid]"))
     spent = {}

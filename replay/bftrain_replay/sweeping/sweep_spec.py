@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
-import numpy as np
 from msgspec.structs import replace
 
 from bftrain import parts, toml_io
@@ -96,7 +95,7 @@ SETTINGS: Final = tuple(dict.fromkeys((*ReplaySettings.__struct_fields__, *Round
 OPTIONS: Final = (*INPUTS, *SETTINGS)
 
 MOST_VALUES: Final = 100_000
-_RANGE_KEYS: Final = ("from", "to", "steps", "step", "scale")
+_RANGE_KEYS: Final = ("from", "to", "step")
 _DEFAULTS: Final = ReplaySettings()
 _SLACK: Final = 1e-9  # tolerance: 0.1 + 0.1 + 0.1 must reach 0.3
 _DIGITS: Final = 12  # digits of a range value: 0.3, not 0.30000000000000004
@@ -160,26 +159,18 @@ def values_of(document: TomlDocument, given: object, option: str, *keys: Key) ->
 
 
 def _range(document: TomlDocument, given: Mapping[str, Any], option: str, *keys: Key) -> tuple[Value, ...]:
-    """Return the values of ``{ from, to, steps or step, scale }``, including both limits."""
+    """Return the values of ``{ from, to, step }``, including both limits; a step is 1 by default."""
     for key in given:
         if key not in _RANGE_KEYS:
             raise document.wrong(f"a range has no '{key}'", *keys, fix=suggestion(key, _RANGE_KEYS))
-    whole = is_whole(option)
-    begin, end = (_number(document, given, key, *keys) for key in ("from", "to"))
-    scale = given.get("scale", "linear")
-    if scale not in {"linear", "log"}:
-        raise document.wrong(f"scale: is {scale!r}", *keys, fix="write 'linear' or 'log'")
-    if "steps" in given:
-        if "step" in given:
-            raise document.wrong("has steps and step", *keys, fix="steps counts values, step is their distance")
-        values = _spaced(document, begin, end, given["steps"], scale, *keys)
-    elif scale == "log":
-        raise document.wrong("has no steps", *keys, fix="say how many values, such as steps = 5")
-    elif "step" in given or whole:
-        values = _stepped(document, begin, end, given, *keys)
-    else:
-        raise document.wrong("has neither steps nor step", *keys, fix="say how many values, such as steps = 5")
-    if whole:
+    begin, end, step = (_number(document, {"step": 1.0, **given}, key, *keys) for key in _RANGE_KEYS)
+    if step <= 0.0 or end < begin:
+        raise document.wrong("goes nowhere", *keys, fix="step must be above 0, and to not below from")
+    count = int((end - begin) / step + _SLACK) + 1
+    if count > MOST_VALUES:
+        raise document.wrong(f"has {count:,} values", *keys, fix=f"make it {MOST_VALUES:,} at most")
+    values = (begin + step * number for number in range(count))
+    if is_whole(option):
         return tuple(dict.fromkeys(round(value) for value in values))
     return tuple(dict.fromkeys(float(f"{value:.{_DIGITS}g}") for value in values))
 
@@ -188,30 +179,10 @@ def _number(document: TomlDocument, given: Mapping[str, Any], key: str, *keys: K
     value = given.get(key)
     if str(keys[-1]).endswith("_s") and isinstance(value, str):
         value = _seconds(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         what = f"{key}: must be a number, not {value!r}" if key in given else f"has no {key}"
-        raise document.wrong(what, *keys, fix="write { from = 1, to = 10, steps = 4 }")
+        raise document.wrong(what, *keys, fix="write { from = 1, to = 10, step = 3 }")
     return float(value)
-
-
-def _spaced(document: TomlDocument, begin: float, end: float, steps: object, scale: str, *keys: Key) -> list[float]:
-    if isinstance(steps, bool) or not isinstance(steps, int) or not 2 <= steps <= MOST_VALUES:  # noqa: PLR2004 - both ends
-        raise document.wrong(f"steps: must be a whole number from 2 to {MOST_VALUES:,}, not {steps!r}", *keys)
-    if scale == "linear":
-        return list(np.linspace(begin, end, steps).tolist())
-    if begin <= 0.0 or end <= 0.0:
-        raise document.wrong("a logarithmic range cannot reach 0", *keys, fix="give from and to above 0")
-    return list(np.geomspace(begin, end, steps).tolist())
-
-
-def _stepped(document: TomlDocument, begin: float, end: float, given: Mapping[str, Any], *keys: Key) -> list[float]:
-    step = _number(document, given, "step", *keys) if "step" in given else 1.0
-    if step <= 0.0 or end < begin:
-        raise document.wrong("goes nowhere", *keys, fix="step must be above 0, and to not below from")
-    count = int((end - begin) / step + _SLACK) + 1
-    if count > MOST_VALUES:
-        raise document.wrong(f"has {count:,} values", *keys, fix=f"make it {MOST_VALUES:,} at most")
-    return [begin + step * number for number in range(count)]
 
 
 S = TypeVar("S", bound=sweep_inputs.LogSource | sweep_inputs.TaskSource)
