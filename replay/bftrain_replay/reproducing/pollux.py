@@ -25,7 +25,7 @@ from bftrain.text_formats import counted
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_replay.reproducing.experiment import Experiment, Figure, FigureMaker, Point, Request, columns
-from bftrain_replay.rounds.training_phases import COLUMNS
+from bftrain_replay.rounds.round_inputs import PHASE_COLUMNS
 
 _GPUS, _HOURS, _START_HOUR = 64, 8, 2  # number of GPUs, hours per workload, hour of the day at its start
 _RESTART_S: Final = 30.0
@@ -185,7 +185,7 @@ def _curve(points: Mapping[int, float]) -> SpeedCurve:
 
 def _phases(request: Request) -> str:
     """Write the curves of all models by phase, as rounds read them; return the path."""
-    header = ",".join(COLUMNS)
+    header = ",".join(PHASE_COLUMNS)
     path = request.input_path("phases.csv", lambda path: head_of(path).startswith(header.encode()), "table of phases")
     rows = [
         f"{model},{phase / _PHASES},{gpus},{rate:.6g}"

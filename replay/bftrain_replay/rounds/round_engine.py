@@ -18,12 +18,19 @@ from bftrain_replay.rounds.compiled_rounds import ORDERS, CompiledRounds, RoundS
 from bftrain_replay.rounds.round_admission import RoundAdmission
 from bftrain_replay.rounds.round_beliefs import SpeedBeliefs
 from bftrain_replay.rounds.round_choice import RoundChoice, pack
-from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places, TaskGangs, TaskProgressColumns, round_at
+from bftrain_replay.rounds.round_inputs import (
+    CompetingTasks,
+    Floats,
+    Places,
+    TaskGangs,
+    TaskProgressColumns,
+    TrainingPhases,
+    round_at,
+)
 from bftrain_replay.rounds.round_nodes import NodeChange, NodeHolders, NodeSupply
 from bftrain_replay.rounds.round_policy import ByShares, RoundPolicy, SizingPolicy
 from bftrain_replay.rounds.round_resources import HostResources, Share
 from bftrain_replay.rounds.round_settings import BOUNDARY, DRAWN, GAVEL, GAVEL_IDEAL, RoundSettings
-from bftrain_replay.rounds.training_phases import TrainingPhases
 
 # Called with the simulated seconds and the number of finished tasks up to the last measured one; False stops the run
 Watch = Callable[[float, int], bool]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,6 +26,8 @@ from bftrain_replay.simulation.replay_settings import LONGEST_S
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 Column = TypeVar("Column", bound=NDArray[Any])
+PHASE_COLUMNS: Final = ("model", "from", "nodes", "rate")
+Phases = tuple[tuple[float, SpeedCurve], ...]  # (fraction of the work done, curve valid from there), ascending
 
 
 def model_of(name: str) -> str:
@@ -208,6 +212,67 @@ def _speeds(task: TaskSpec, nodes: int, most: Mapping[str, int]) -> list[float]:
     there = ", ".join(f"{count} of '{kind}'" if kind else f"{count}" for kind, count in most.items())
     what = f"can never run: it needs {nodes} nodes of one kind on which it has a speed, and there are {there or 'none'}"
     raise BadInput(what, where=f"task '{task.name}'", fix="omit it, or give more nodes of a kind on which it runs")
+
+
+class TrainingPhases:
+    """Switches each task to the curve of its current phase. Tasks of models that the table lacks keep their curve.
+
+    With a growing gradient noise scale, larger batches pay off later in training, so a task gains more from many nodes
+    then. A table row is ``model,from,nodes,rate``: from this part of its work, the model's speed on that many nodes.
+    """
+
+    def __init__(self, file: str, gangs: TaskGangs) -> None:
+        table = _table(Path(file)) if file else {}
+        self.any = bool(table)
+        self._gangs = gangs
+        self._phases = [table.get(model_of(spec.name), ()) for spec in gangs.specs]
+        self._number = np.full(len(gangs), -1, dtype=np.intp)
+        self._ends: Floats = np.full(len(gangs), -np.inf)  # remaining work at which the phase is complete
+        for place in range(len(gangs)):
+            self._enter(place, gangs.work[place])
+
+    def advance(self, places: Places, left: Floats) -> bool:
+        """Switch the tasks that have reached their next phase; return whether any did."""
+        due = places[(left[places] <= self._ends[places]) & (left[places] > 0.0)]
+        for place in due.tolist():
+            self._enter(place, left[place])
+        return bool(due.size)
+
+    def _enter(self, place: int, left: float) -> None:
+        phases, work, number = self._phases[place], self._gangs.work[place], self._number[place] + 1
+        if number >= len(phases):
+            return
+        while number + 1 < len(phases) and left <= (1.0 - phases[number + 1][0]) * work:
+            number += 1
+        self._number[place] = number
+        self._ends[place] = (1.0 - phases[number + 1][0]) * work if number + 1 < len(phases) else -np.inf
+        self._gangs.set_curve(place, phases[number][1])
+
+
+def _table(path: Path) -> Mapping[str, Phases]:
+    points: dict[str, dict[float, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    try:
+        with path.open(encoding="utf-8", newline="") as lines:
+            for row in csv.DictReader(lines):
+                points[row["model"]][float(row["from"])][int(row["nodes"])] = float(row["rate"])
+        found = {
+            model: tuple((share, _curve(curves[share])) for share in sorted(curves)) for model, curves in points.items()
+        }
+    except OSError as error:
+        raise BadInput(str(error.strerror), where=str(path), fix="name a table of phases") from error
+    except (KeyError, ValueError, TypeError) as error:
+        fix = f"write a CSV table with the columns {','.join(PHASE_COLUMNS)}"
+        raise BadInput(f"is not a table of phases: {error}", where=str(path), fix=fix) from error
+    for model, phases in found.items():
+        if phases[0][0] != 0.0 or phases[-1][0] >= 1.0:
+            what = f"phases of '{model}' begin at {phases[0][0]:g} and end with {phases[-1][0]:g}"
+            raise BadInput(what, where=str(path), fix="write shares from 0 to below 1, the first 0")
+    return found
+
+
+def _curve(points: Mapping[int, float]) -> SpeedCurve:
+    nodes = tuple(sorted(points))
+    return SpeedCurve(nodes=nodes, rate=tuple(points[size] for size in nodes))
 
 
 def round_at(time_s: float, round_s: float) -> str:
