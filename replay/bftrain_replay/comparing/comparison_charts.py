@@ -9,12 +9,12 @@ import numpy as np
 
 from bftrain import text_formats
 from bftrain_replay.comparing.compared_figures import ComparedReplays
-from bftrain_replay.comparing.compared_run import ComparedRun, SummaryFigures
-from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.comparing.compared_run import ComparedRun
+from bftrain_replay.drawing.figure import TOOLTIP, ChartFigure, category, quantity
 from bftrain_replay.drawing.series import StepSeries, TimeAxis
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.reporting.cumulative import CumulativeLine, over_ratios, over_time
-from bftrain_replay.reporting.losses import CAUSES, IdleCause
+from bftrain_replay.reporting.losses import CAUSES, IdleCause, node_hours
 from bftrain_replay.reporting.over_time import STEPS
 from bftrain_replay.run.headline import harvest_node_h
 from bftrain_replay.run.summary_figures import FIGURE_OF
@@ -125,22 +125,16 @@ def node_time(
 
     In rounds the reasons of unused nodes are unknown.
     """
-    replays = [(side, side.summary) for side in sides if isinstance(side.summary, SummaryFigures)]
-    if len(replays) < len(sides):
+    if any(side.in_rounds for side in sides):
         return [], None
-    rows = [row for side, summary in replays for row in _bar(side, summary, words)]
     order = [_USEFUL, *(cause.name for cause in reversed(CAUSES))]  # losses are stacked next to useful work
-    shown = [name for name in order if any(row["part"] == name for row in rows)]
-    said = "; ".join(f"{row['replay']}, {words(row['part'])}: {row['words']}" for row in rows)
+    rows = [row for side in sides for row in _bar(side, order, words)]
+    shown = sorted({row["place"] for row in rows})
+    said = "; ".join(f"{row['replay']}, {row['part']}: {row['words']}" for row in rows)
     look = {"labelLimit": 150, "labelColor": "@ink", "domain": False, "ticks": False}
     labels = {"domain": [side.label for side in sides]}
-    replay = {"field": "replay", "type": "nominal", "sort": None, "scale": labels, "title": None, "axis": look}
-    hours = {"field": "hours", "type": "quantitative", "title": words("node-hours")}
-    values = [
-        {**row, "part": words(row["part"]), "place": order.index(row["part"]), "colour": BAR_COLOURS[row["part"]]}
-        for row in rows
-    ]
-    bar = {"type": "bar", "height": {"band": 0.72}, "stroke": "@page", "strokeWidth": 1}
+    bar = {"type": "bar", "height": {"band": 0.72}, "stroke": "@page", "strokeWidth": 1, "tooltip": TOOLTIP}
+    hours = quantity("hours", title=words("node-hours"), scale={"nice": False}, axis={"tickCount": 5})
     figure = ChartFigure(
         name="node-time",
         title="",
@@ -148,17 +142,35 @@ def node_time(
         caption="Point at a part of a bar to see how much it is.",
         height=_ROW * len(sides),
         spec={
-            "data": {"values": values},
-            "mark": {**bar, "tooltip": {"expr": "datum.tooltip"}},
+            "data": {"values": rows},
+            "mark": bar,
             "encoding": {
-                "y": replay,
-                "x": {**hours, "scale": {"nice": False}, "axis": {"tickCount": 5}},
-                "order": {"field": "place", "type": "quantitative"},
-                "color": {"field": "colour", "type": "nominal", "scale": None},
+                "y": category("replay", sort=None, scale=labels, title=None, axis=look),
+                "x": hours,
+                "order": quantity("place"),
+                "color": category("colour", scale=None),
             },
         },
     )
-    return [(words(name), BAR_COLOURS[name][1:]) for name in shown], figure  # unlike one in a chart, it wraps
+    return [(words(order[place]), BAR_COLOURS[order[place]][1:]) for place in shown], figure
+
+
+def _bar(side: ComparedRun, order: Sequence[str], words: Callable[[str], str]) -> Iterator[dict[str, Any]]:
+    summary = side.run.summary
+    parts = {_USEFUL: max(harvest_node_h(summary), 0.0), **{cause.name: node_hours(summary, cause) for cause in CAUSES}}
+    for part, hours in parts.items():
+        if hours > 0.0 or part == _USEFUL:
+            share = text_formats.percent(hours / summary["idle_node_h"] if summary["idle_node_h"] else None)
+            short = f"{text_formats.count(hours)} h, {share}"
+            yield {
+                "replay": side.label,
+                "part": words(part),
+                "hours": hours,
+                "words": short,
+                "tooltip": f"{side.label}, {words(part)}: {short} of the idle {words('node-time')}",
+                "place": order.index(part),
+                "colour": BAR_COLOURS[part],
+            }
 
 
 def completions(sides: Sequence[ComparedRun]) -> ChartFigure | None:
@@ -260,27 +272,6 @@ def _colour_scale(sides: Sequence[ComparedRun]) -> dict[str, Any]:
     return apart
 
 
-def _bar(side: ComparedRun, summary: SummaryFigures, words: Callable[[str], str]) -> Iterator[dict[str, Any]]:
-    useful = summary.used_node_h - sum(each.node_h for each in summary.lost.values())
-    parts = {_USEFUL: max(useful, 0.0)}
-    for cause in CAUSES:
-        hours = _hours(summary, cause)
-        if hours > 0.0:
-            parts[cause.name] = hours
-    for part, hours in parts.items():
-        share = text_formats.percent(hours / summary.idle_node_h if summary.idle_node_h else None)
-        short = f"{text_formats.count(hours)} h, {share}"
-        tooltip = f"{side.label}, {words(part)}: {short} of the idle {words('node-time')}"
-        yield {"replay": side.label, "part": part, "hours": hours, "words": short, "tooltip": tooltip}
-
-
-def _hours(summary: SummaryFigures, cause: IdleCause) -> float:
-    if cause.lost:
-        lost = summary.lost.get(cause.key)  # spreading is listed only if it caused a loss
-        return lost.node_h if lost else 0.0
-    return float(summary.unused_node_h.get(cause.key, 0.0))
-
-
 class MainLoss(NamedTuple):
     """A loss that explains most of the gap between two harvests, with its node-hours in the better and in the other."""
 
@@ -288,17 +279,18 @@ class MainLoss(NamedTuple):
     hours: tuple[float, float]
 
 
-def main_loss(best: SummaryFigures, other: SummaryFigures) -> MainLoss | None:
+def main_loss(best: ComparedRun, other: ComparedRun) -> MainLoss | None:
     """Return the loss whose excess in ``other`` exceeds half of the harvest difference; ``None`` otherwise."""
-    pace = best.harvested / harvest_node_h(best)  # samples per node-hour, for unallocated nodes
+    one, two = best.run.summary, other.run.summary
+    pace = float(one["harvested"]) / harvest_node_h(one)  # samples per node-hour, for unallocated nodes
 
     def excess(cause: IdleCause) -> float:
         if not cause.lost:
-            return (_hours(other, cause) - _hours(best, cause)) * pace
-        here, there = (summary.lost.get(cause.key) for summary in (other, best))
-        return (here.samples if here else 0.0) - (there.samples if there else 0.0)
+            return (node_hours(two, cause) - node_hours(one, cause)) * pace
+        here, there = (summary["lost"].get(cause.key, {"samples": 0.0}) for summary in (two, one))
+        return float(here["samples"] - there["samples"])
 
     most = max(CAUSES, key=excess)
-    if excess(most) <= (best.harvested - other.harvested) / 2.0:
+    if excess(most) <= (one["harvested"] - two["harvested"]) / 2.0:
         return None
-    return MainLoss(most.name, (_hours(best, most), _hours(other, most)))
+    return MainLoss(most.name, (node_hours(one, most), node_hours(two, most)))

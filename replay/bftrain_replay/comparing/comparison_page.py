@@ -129,7 +129,7 @@ def _why(best: ComparedRun, least: ComparedRun, words: Callable[[str], str]) -> 
     """Return the loss that explains most of the gap between two harvests, otherwise the tasks with more nodes."""
     if not (isinstance(best.summary, SummaryFigures) and isinstance(least.summary, SummaryFigures)):
         return ""
-    found = comparison_charts.main_loss(best.summary, least.summary)
+    found = comparison_charts.main_loss(best, least)
     if found is not None:
         of_best, of_least = map(text_formats.count, found.hours)
         return (

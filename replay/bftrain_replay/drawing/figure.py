@@ -257,6 +257,9 @@ _IMAGE: Final = {
 }
 
 
+TOOLTIP: Final = {"expr": "datum.tooltip"}  # of a mark whose rows have one
+
+
 def quantity(field: str, **more: object) -> dict[str, Any]:
     """Return the channel of a field of numbers."""
     return {"field": field, "type": "quantitative", **more}
@@ -270,8 +273,8 @@ def category(field: str, **more: object) -> dict[str, Any]:
 class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One chart.
 
-    ``name`` is the file name and page anchor; ``alt`` is the text for screen readers; ``says`` (plain text) is the
-    message in one sentence; ``caption`` explains how to read the chart.
+    ``name`` is the file name and page anchor; ``alt`` is the text for screen readers (default: ``says``); ``says``
+    (plain text) is the message in one sentence; ``caption`` explains how to read the chart.
 
     A chart over time has ``moments``: it takes the parameters ``from_t`` and ``to_t``, and draws ``series`` as the data
     of that name. Alternatively it has a ``raster``, drawn behind it, and also takes ``from_row`` and ``to_row``.
@@ -280,8 +283,8 @@ class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     title: str
-    alt: str
     spec: Mapping[str, Any]
+    alt: str = ""
     says: str = ""
     caption: str = ""
     height: int = 260
@@ -292,13 +295,18 @@ class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
     width: int | None = None  # maximum pixels, for charts that look lost when wide
     narrow: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
+    @property
+    def words(self) -> str:
+        """The text for screen readers."""
+        return self.alt or self.says
+
     def described(self) -> dict[str, Any]:
         """Return the Vega-Lite description without data, width and colours."""
         params = [*(self.moments.window() if self.moments else ()), *self.spec.get("params", ())]
         if self.raster is not None:
             params += [{"name": "from_row", "value": 0}, {"name": "to_row", "value": len(self.raster.rows)}]
         data = {"data": {"name": "series", "values": []}} if self.series else {}
-        return {"description": self.alt, **data, **self.spec, "params": params, "height": self.height}
+        return {"description": self.words, **data, **self.spec, "params": params, "height": self.height}
 
     def with_data(self, theme: Mapping[str, str], width: int, scale: float) -> dict[str, Any]:
         """Return the description with all data, for a chart without a page.

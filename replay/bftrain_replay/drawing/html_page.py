@@ -8,7 +8,7 @@ exist is left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -65,6 +65,24 @@ class HtmlTable(msgspec.Struct, frozen=True, kw_only=True):
     folded: str = ""
     about: Mapping[str, str] = msgspec.field(default_factory=dict)
     follows: bool = False
+
+
+def value_table(
+    label: str,
+    columns: Mapping[str, Callable[[Any], str]],
+    rows: Iterable[Sequence[Any]],
+    **more: Any,  # noqa: ANN401 - fields of HtmlTable
+) -> HtmlTable:
+    """Return a sortable table of values; ``columns`` are the format of each heading. A cell of its own stays."""
+    forms = tuple(columns.values())
+
+    def cell(form: Callable[[Any], str], value: Any) -> HtmlCell:  # noqa: ANN401 - as the format takes it
+        if isinstance(value, HtmlCell):
+            return value
+        return HtmlCell(text_formats.UNKNOWN if value is None else form(value), value)
+
+    cells = ([cell(form, value) for form, value in zip(forms, row, strict=True)] for row in rows)
+    return HtmlTable(label=label, headings=tuple(columns), rows=cells, sortable=True, **more)
 
 
 class HtmlPage(msgspec.Struct, frozen=True, kw_only=True):

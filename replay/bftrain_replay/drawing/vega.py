@@ -60,7 +60,7 @@ def chart(figures: Iterable[ChartFigure], name: str) -> SvgChart:
     found = {figure.name: figure for figure in figures}
     if name not in found:
         raise UsageError(f"there is no chart '{name}'", where="chart", fix=suggestion(name, found))
-    return SvgChart(name, found[name].alt, svg(found[name]))
+    return SvgChart(name, found[name].words, svg(found[name]))
 
 
 def png(figure: ChartFigure) -> bytes:
@@ -135,7 +135,7 @@ def _on_paper(figure: ChartFigure, theme: Mapping[str, str] = LIGHT) -> dict[str
     spec = {
         "$schema": SCHEMA,
         "config": CONFIG,
-        "description": figure.alt,
+        "description": figure.words,
         "width": width,
         "autosize": {"type": "fit-x", "contains": "padding"},
         **figure.with_data(LIGHT, width, PNG_SCALE),

@@ -10,7 +10,7 @@ import numpy as np
 
 from bftrain import text_formats
 from bftrain_replay.drawing.figure import ChartFigure
-from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
+from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable, value_table
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.reporting.cumulative import CumulativeLine, colour_scale, over_ratios, over_time
 from bftrain_replay.reporting.user_shares import by_user, user_table
@@ -57,7 +57,6 @@ def _finished(tasks: TaskColumns) -> ChartFigure | None:
         name="completion",
         title="Tasks begun and finished within a time from submission",
         says=says,
-        alt=says,
         caption="The higher and the further to the left, the better. What a line lacks to 100 % had not come so far in "
         "the end.",
         height=240,
@@ -136,46 +135,38 @@ def tasks_shown(tasks: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any
 
 def task_table(tasks: Sequence[Mapping[str, Any]], node: str, columns: Sequence[str] = ()) -> HtmlTable:
     """Return the sortable table of these ``columns`` (default: those of a replay); times count from the start."""
-    chosen = {name: _COLUMNS[name] for name in columns or _OF_REPLAY}
-    rows = ([text(task) for text in chosen.values()] for task in tasks)
-    headings = tuple(name.replace("node", node) for name in chosen)
-    return HtmlTable(label="Tasks", headings=headings, rows=rows, sortable=True, css="many", follows=not columns)
+    chosen = {name: _COLUMNS[name] for name in columns or tuple(_COLUMNS)[:-1]}
+    rows = ([read(task) if callable(read) else task[read] for read, _ in chosen.values()] for task in tasks)
+    forms = {name.replace("node", node): form for name, (_, form) in chosen.items()}
+    return value_table("Tasks", forms, rows, css="many", follows=not columns)
 
 
-def _cell(name: str, said: Callable[[Any], str]) -> Callable[[Mapping[str, Any]], HtmlCell]:
-    return lambda task: HtmlCell(said(task[name]), task[name])
+def _done(task: Mapping[str, Any]) -> HtmlCell | float:
+    if task["work_samples"]:
+        return float(task["done_samples"] / task["work_samples"])
+    return HtmlCell(text_formats.large(task["done_samples"]))
 
 
-def _done(task: Mapping[str, Any]) -> HtmlCell:
-    done = task["done_samples"] / task["work_samples"] if task["work_samples"] else None
-    return HtmlCell(text_formats.percent(done) if done is not None else text_formats.large(task["done_samples"]), done)
+def lost_share(tasks: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the lost share of the work of these tasks."""
+    lost = sum(float(task[f"lost_{loss}_samples"]) for task in tasks for loss in USUAL_LOSSES)
+    made = sum(float(task["done_samples"]) for task in tasks) + lost
+    return lost / made if made else None
 
 
-def _lost(task: Mapping[str, Any]) -> HtmlCell:
-    lost = sum(float(task[f"lost_{loss}_samples"]) for loss in USUAL_LOSSES)
-    made = task["done_samples"] + lost
-    return HtmlCell(text_formats.percent(lost / made if made else None), lost / made if made else None)
-
-
-def _waited(task: Mapping[str, Any]) -> HtmlCell:
-    waited_s = task["waited_s"] if task["state"] != "not_arrived" else None
-    return HtmlCell(text_formats.duration(waited_s), waited_s)
-
-
-# The table of tasks, column by column: its heading, and the cell of a task
-_COLUMNS: Final[Mapping[str, Callable[[Mapping[str, Any]], HtmlCell]]] = {
-    "task": _cell("name", str),
-    "state": _cell("state", lambda state: state.replace("_", " ")),
-    "submitted": _cell("submit_s", text_formats.duration),
-    "started": _cell("first_start_s", text_formats.duration),
-    "finished": _cell("finish_s", text_formats.duration),
-    "waited": _waited,
-    "node-hours": _cell("node_h", text_formats.count),
-    "done": _done,
-    "lost": _lost,
-    "starts": _cell("starts", text_formats.count),
-    "rescales": _cell("rescales", text_formats.count),
-    "preempted": _cell("preemptions", text_formats.count),
-    "moves": _cell("moves", text_formats.count),
+# The columns of the table of tasks: the field or the function of each, and its format
+_COLUMNS: Final[Mapping[str, tuple[str | Callable[[Mapping[str, Any]], Any], Callable[[Any], str]]]] = {
+    "task": ("name", str),
+    "state": ("state", lambda state: state.replace("_", " ")),
+    "submitted": ("submit_s", text_formats.duration),
+    "started": ("first_start_s", text_formats.duration),
+    "finished": ("finish_s", text_formats.duration),
+    "waited": (lambda task: None if task["state"] == "not_arrived" else task["waited_s"], text_formats.duration),
+    "node-hours": ("node_h", text_formats.count),
+    "done": (_done, text_formats.percent),
+    "lost": (lambda task: lost_share([task]), text_formats.percent),
+    "starts": ("starts", text_formats.count),
+    "rescales": ("rescales", text_formats.count),
+    "preempted": ("preemptions", text_formats.count),
+    "moves": ("moves", text_formats.count),
 }
-_OF_REPLAY: Final = tuple(_COLUMNS)[:-1]

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from bftrain import text_formats
-from bftrain_replay.drawing.figure import ChartFigure, category, quantity
+from bftrain_replay.drawing.figure import TOOLTIP, ChartFigure, category, quantity
 from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
 from bftrain_replay.run.glossary import GLOSSARY_OF
 from bftrain_replay.run.headline import harvest_node_h, ran_out
@@ -173,7 +173,7 @@ def _layers(rows: Sequence[Mapping[str, Any]], node: str) -> list[dict[str, Any]
             "cornerRadius": 2,
             "strokeDash": [4, 3],
             "clip": True,
-            "tooltip": {"expr": "datum.tooltip"},
+            "tooltip": TOOLTIP,
         },
         "encoding": {
             "x": quantity("from", title=f"{node}-hours", scale=scale, axis={"tickCount": 5}),

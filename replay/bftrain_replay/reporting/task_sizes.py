@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bftrain import text_formats
 from bftrain_datasets.log.measures import fragments_in_parts
 from bftrain_replay.drawing.figure import (
+    TOOLTIP,
     ChartFigure,
     StateChanges,
     StateRaster,
@@ -21,14 +22,14 @@ from bftrain_replay.drawing.figure import (
     parts_of_rows,
     quantity,
 )
-from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
+from bftrain_replay.drawing.html_page import HtmlTable, value_table
 from bftrain_replay.drawing.series import counted, median_of, sum_by_key
 from bftrain_replay.drawing.theme import SHADES
+from bftrain_replay.reporting.completion import lost_share
 from bftrain_replay.reporting.over_time import NARROW, ROUNDINGS, other_tasks, rounding, rows
 from bftrain_replay.run.run import Run
 from bftrain_replay.run.tables import SECONDS_AN_HOUR
 from bftrain_replay.simulation.run_records import AllocationBlock
-from bftrain_replay.simulation.task_progress import USUAL_LOSSES
 
 _ROW_PIXELS: Final = 16
 _SIZE_CHANGES: Final = 300_000  # size changes per page (about 0.7 MB); above it time has coarser steps
@@ -147,7 +148,17 @@ def key(largest: int, node: str) -> dict[str, str]:
 
 _NUMBER: Final = re.compile(r"[-_. ]?\d+$")
 _MOST: Final = 40  # models that a table compares
-_HEADINGS: Final = ("model", "tasks", "finished", "node-hours", "share", "samples", "a node-hour", "completion", "lost")
+_COLUMNS: Final[Mapping[str, Callable[[Any], str]]] = {
+    "model": str,
+    "tasks": text_formats.count,
+    "finished": text_formats.count,
+    "node-hours": text_formats.count,
+    "share": text_formats.percent,
+    "samples": text_formats.large,
+    "a node-hour": text_formats.large,
+    "completion": text_formats.duration,
+    "lost": text_formats.percent,
+}
 
 
 def model_of(name: str) -> str:
@@ -170,32 +181,18 @@ def model_table(tasks: Iterable[Mapping[str, Any]], node: str) -> HtmlTable | No
         return None
     held_h = sum(float(task["node_h"]) for each in groups.values() for task in each)
     rows = [_row(model, each, held_h) for model, each in groups.items()]
-    rows.sort(key=lambda row: -float(row[3].key or 0.0))
-    headings = tuple(name.replace("node", node) for name in _HEADINGS)
-    return HtmlTable(label="Results by model", headings=headings, rows=rows, sortable=True, css="many")
+    rows.sort(key=lambda row: -float(row[3] or 0.0))
+    columns = {name.replace("node", node): form for name, form in _COLUMNS.items()}
+    return value_table("Results by model", columns, rows, css="many")
 
 
-def _row(model: str, tasks: list[Mapping[str, Any]], held_h: float) -> list[HtmlCell]:
+def _row(model: str, tasks: list[Mapping[str, Any]], held_h: float) -> tuple[Any, ...]:
     node_h = sum(float(task["node_h"]) for task in tasks)
     done = sum(float(task["done_samples"]) for task in tasks)
-    lost = sum(float(task[f"lost_{loss}_samples"]) for task in tasks for loss in USUAL_LOSSES)
     took_s = [task["finish_s"] - max(task["submit_s"], 0.0) for task in tasks if task["finish_s"] is not None]
     mean_s = sum(took_s) / len(took_s) if took_s else None
-    share = node_h / held_h if held_h else None
-    lost_share = lost / (done + lost) if done + lost else None
-    return [
-        HtmlCell(model, model),
-        HtmlCell(text_formats.count(len(tasks)), len(tasks)),
-        HtmlCell(text_formats.count(len(took_s)), len(took_s)),
-        HtmlCell(text_formats.count(node_h), node_h),
-        HtmlCell(text_formats.percent(share), share),
-        HtmlCell(text_formats.large(done), done),
-        HtmlCell(
-            text_formats.large(done / node_h) if node_h else text_formats.UNKNOWN, done / node_h if node_h else None
-        ),
-        HtmlCell(text_formats.duration(mean_s), mean_s),
-        HtmlCell(text_formats.percent(lost_share), lost_share),
-    ]
+    shares = (node_h / held_h if held_h else None, done, done / node_h if node_h else None)
+    return model, len(tasks), len(took_s), node_h, *shares, mean_s, lost_share(tasks)
 
 
 _BOUNDS_S: Final = (10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400, 259200)
@@ -230,12 +227,11 @@ def idle_pieces(run: Run) -> ChartFigure | None:
         name="pieces",
         title=f"How long {run.node}s stayed idle",
         says=says,
-        alt=says,
         caption=f"Grey: how many of these times were so long. Blue: how much of the idle {run.node}-time they hold.",
         height=240,
         spec={
             "data": {"values": rows},
-            "mark": {"type": "bar", "cornerRadiusEnd": 2, "tooltip": {"expr": "datum.tooltip"}},
+            "mark": {"type": "bar", "cornerRadiusEnd": 2, "tooltip": TOOLTIP},
             "encoding": {
                 "x": category(
                     "length",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bftrain import text_formats
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
-from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
+from bftrain_replay.drawing.html_page import HtmlTable, value_table
 from bftrain_replay.drawing.series import StepSeries
 from bftrain_replay.drawing.theme import HUES
 from bftrain_replay.reporting.over_time import NARROW
@@ -153,25 +153,17 @@ def user_table(users: Mapping[str, Mapping[str, Any]], node: str) -> HtmlTable |
     """Return the figures of users; ``None`` where tasks have no users."""
     if not users:
         return None
-    spreads = (FIGURE_OF[f"{name}.mean"].label for name in _SPREADS)
-    return HtmlTable(
-        label="Users",
-        headings=("user", "tasks", "finished", f"{node}-hours", "share", *spreads),
-        rows=[_row(name, figures) for name, figures in users.items()],
-        sortable=True,
+    counts = dict.fromkeys(("tasks", "finished", f"{node}-hours"), text_formats.count)
+    forms = (text_formats.duration, text_formats.ratio, text_formats.ratio)
+    labels = (FIGURE_OF[f"{name}.mean"].label for name in _SPREADS)
+    columns: dict[str, Callable[[Any], str]] = {"user": named, **counts, "share": text_formats.percent}
+    columns |= dict(zip(labels, forms, strict=True))
+    fields = ("tasks", "tasks_finished", "node_h", "share")
+    rows = (
+        (name, *map(user.get, fields), *(user[each] and user[each]["mean"] for each in _SPREADS))
+        for name, user in users.items()
     )
-
-
-def _row(name: str, figures: Mapping[str, Any]) -> tuple[HtmlCell, ...]:
-    took_s, slowdown, rho = (figures[each] and figures[each]["mean"] for each in _SPREADS)
-    return (
-        HtmlCell(named(name), name),
-        *(HtmlCell(text_formats.count(figures[each]), figures[each]) for each in ("tasks", "tasks_finished", "node_h")),
-        HtmlCell(text_formats.percent(figures["share"]), figures["share"]),
-        HtmlCell(text_formats.duration(took_s), took_s),
-        _ratio(slowdown),
-        _ratio(rho),
-    )
+    return value_table("Users", columns, rows)
 
 
 def _since(moments: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -180,7 +172,3 @@ def _since(moments: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[
     before = np.searchsorted(ordered, edges, side="left")
     total = np.concatenate(([0.0], np.cumsum(ordered)))
     return before * edges - total[before]
-
-
-def _ratio(value: float | None) -> HtmlCell:
-    return HtmlCell(text_formats.ratio(value), value)
