@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.chromium import STICKING_OUT, Chromium, Page
+from tests.helpers.chromium import Chromium
 from tests.helpers.program import bftrain
 
 pytestmark = pytest.mark.chromium
 
-PICTURES = Path(__file__).parents[1] / "artefacts"
 WORTH = ("--node-watts", "idle=150,busy=500", "--price-kwh", "0.2", "--co2", "300", "--node-hour-price", "1.5")
 DELAY = ("--handback-delay", "60")
 TWO_SCREENS = 2 * 960  # pixels
@@ -26,22 +25,6 @@ def assessed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     assert [ended.code for ended in made] == [0, 0], [ended.err for ended in made]
     return place / "out" / "assess.html"
-
-
-@pytest.fixture(params=[(420, False), (1024, True), (1440, False)], ids=["telephone", "dark", "large"])
-def page(request: pytest.FixtureRequest, browser: Chromium, assessed: Path) -> Page:
-    width, dark = request.param
-    opened = browser.open(assessed.as_uri(), width=width, dark=dark)
-    opened.wait_until('document.documentElement.dataset.drawn === "yes"')
-    opened.screenshot(PICTURES / f"assess-{width}{'-dark' if dark else ''}.png")
-    return opened
-
-
-def test_it_opens_in_silence_asks_for_nothing_and_fits(page: Page, assessed: Path) -> None:
-    assert page.complaints() == []
-    assert [address for address in page.requests() if not address.startswith("data:")] == [assessed.as_uri()]
-    assert page.evaluate(STICKING_OUT) == []
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
 def test_it_is_two_screens_with_all_its_pictures(browser: Chromium, assessed: Path) -> None:

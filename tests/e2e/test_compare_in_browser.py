@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.chromium import STICKING_OUT, Chromium, Page
+from tests.helpers.chromium import Chromium, Page
 from tests.helpers.program import bftrain
 
 pytestmark = pytest.mark.chromium
@@ -47,13 +47,6 @@ def page(request: pytest.FixtureRequest, browser: Chromium, compared: Path) -> P
     opened.evaluate(TWO_FRAMES)
     opened.screenshot(PICTURES / f"compare-{width}{'-dark' if dark else ''}.png")
     return opened
-
-
-def test_it_opens_in_silence_asks_for_nothing_and_fits(page: Page, compared: Path) -> None:
-    assert page.complaints() == []
-    assert [address for address in page.requests() if not address.startswith("data:")] == [compared.as_uri()]
-    assert page.evaluate(STICKING_OUT) == []
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
 def test_every_picture_is_drawn_and_says_what_it_shows(page: Page) -> None:

@@ -140,7 +140,7 @@ def _saturation(found: LogAssessment, node: str) -> ChartFigure | None:
     counts = sorted(float(row["at"]) for row in rows)
     own = next(row for row in by_tasks if row.assumed)
     gain = rows[-1]["value"] / own.harvest.median - 1.0 if own.harvest.median else 0.0
-    more = text_formats.percent(gain) if gain > 0.0 else "nothing"
+    more = f"{rows[-1]['at']:,.0f} would harvest {text_formats.percent(gain) if gain > 0.0 else 'nothing'} more"
     title = "With more or fewer tasks, with 90 % intervals"
     harvest = quantity("value", title=f"{node}-hours a week", axis={"tickCount": 4}, scale={"zero": True})
     scale = {"type": "log", "nice": False, "domain": [counts[0], counts[-1]], "padding": 14}
@@ -151,7 +151,7 @@ def _saturation(found: LogAssessment, node: str) -> ChartFigure | None:
     return ChartFigure(
         name="saturation",
         title=title,
-        says=f"{own.label} tasks compete here; {rows[-1]['at']:,.0f} would harvest {more} more. Each point: a replay.",
+        says=f"{own.label} tasks compete here; {more}. Each point is a replay.",
         alt=f"{node[:1].upper()}{node[1:]}-hours a week. {title}: {'; '.join(row['tooltip'] for row in rows)}.",
         height=_HEIGHT + 26,
         spec={

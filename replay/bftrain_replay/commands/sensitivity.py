@@ -161,8 +161,8 @@ class SideReplays:
 
 def sensitivity_table(rows: Sequence[SensitivityRow]) -> RenderableType:
     """Return the table: a row for each alternative, the chosen ones marked."""
-    from bftrain_replay.reporting import alternatives
+    from bftrain_replay.reporting import report
 
-    headings, cells = alternatives.sensitivity_table(f"assumed ({_CHOSEN} here)", rows, f" {_CHOSEN}")
+    headings, cells = report.sensitivity_table(f"assumed ({_CHOSEN} here)", rows, f" {_CHOSEN}")
     headings = tuple(name.removeprefix("efficiency ") for name in headings)  # shorter headings fit into 80 columns
     return table("", headings, cells, compact=True)

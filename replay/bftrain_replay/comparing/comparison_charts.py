@@ -255,7 +255,7 @@ def _lines(
         "mark": {"type": "line", "strokeWidth": 2, "clip": True},
         "encoding": {"x": moments.axis(), "y": y, **_colour_scale(sides)},
     }
-    return ChartFigure(moments=moments, series=series, stepped=False, spec=spec, **words)
+    return ChartFigure(moments=moments, series=series, spec=spec, **words)
 
 
 def _colour_scale(sides: Sequence[ComparedRun]) -> dict[str, Any]:

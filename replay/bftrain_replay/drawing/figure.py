@@ -291,8 +291,6 @@ class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
     moments: TimeAxis | None = None
     series: Sequence[StepSeries] = ()
     raster: StateRaster | None = None
-    stepped: bool = True  # draw steps; False: one point at the start of each step
-    width: int | None = None  # maximum pixels, for charts that look lost when wide
     narrow: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property

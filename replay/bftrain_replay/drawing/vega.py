@@ -131,14 +131,13 @@ def _seal(script: str) -> str:
 
 
 def _on_paper(figure: ChartFigure, theme: Mapping[str, str] = LIGHT) -> dict[str, Any]:
-    width = min(figure.width or PAPER_WIDTH, PAPER_WIDTH)
     spec = {
         "$schema": SCHEMA,
         "config": CONFIG,
         "description": figure.words,
-        "width": width,
+        "width": PAPER_WIDTH,
         "autosize": {"type": "fit-x", "contains": "padding"},
-        **figure.with_data(LIGHT, width, PNG_SCALE),
+        **figure.with_data(LIGHT, PAPER_WIDTH, PNG_SCALE),
     }
     if figure.title:
         spec["title"] = {"text": figure.title, "anchor": "start", "color": "@ink", "fontSize": 15, "offset": 10}

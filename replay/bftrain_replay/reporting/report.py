@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
@@ -13,7 +13,6 @@ from bftrain import text_formats
 from bftrain_datasets.log.idle_doubts import COUNTS, RECORDS, SIMULATED, IdleDoubts
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import HtmlPage, HtmlTable, HtmlText
-from bftrain_replay.reporting.alternatives import sensitivity_table
 from bftrain_replay.reporting.completion import completion_charts, completion_parts, task_table, tasks_shown
 from bftrain_replay.reporting.configuration import configuration, input_text
 from bftrain_replay.reporting.losses import CAUSES, hints, meanings, waterfall
@@ -27,7 +26,8 @@ from bftrain_replay.run.headline import ENOUGH_WORK, RAN_OUT, harvest_node_h, id
 from bftrain_replay.run.run import Run
 from bftrain_replay.run.summary_figures import FIGURE_OF, FIGURES, FigurePlace
 from bftrain_replay.run.tables import SECONDS_AN_HOUR
-from bftrain_replay.run.variations import LEAST_GAIN, SensitivityRow
+from bftrain_replay.run.variations import AS_TASKS_SAY, COSTS, LEAST_GAIN, PROGRESS, SensitivityRow
+from bftrain_replay.simulation.progress_kept import DISK, MEMORY, ProgressKept
 
 _ROUNDED: Final = 0.01  # fraction of the mean idle nodes; larger rounding is visible in U
 _SAME: Final = 0.0005  # less would be shown as 0.0 %
@@ -185,6 +185,38 @@ def _assumed(summary: Mapping[str, Any]) -> HtmlTable | None:
     rows = [SensitivityRow(**each) for each in summary["sensitivity"]]
     headings, cells = sensitivity_table("assumed", rows, " (assumed here)")
     return HtmlTable(label="If other things were assumed", headings=headings, rows=cells, css="compare")
+
+
+def sensitivity_table(
+    assumed: str, rows: Sequence[SensitivityRow], chosen: str
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return headings and rows; ``assumed`` is the heading of the alternatives, ``chosen`` marks the present ones."""
+    figures = [FIGURE_OF[name] for name in ("efficiency", "harvested", "lost.preemption")]
+    found = []
+    for row in rows:
+        values = (row.efficiency, row.harvested, row.lost_preemption)
+        texts = (figure.format(value) for figure, value in zip(figures, values, strict=True))
+        found.append((f"{_assumption(row)}{chosen if row.chosen else ''}", *texts))
+    return (assumed, *(figure.label for figure in figures)), found
+
+
+def _assumption(row: SensitivityRow) -> str:
+    """Return an alternative in words."""
+    if row.what == PROGRESS:
+        kept = ProgressKept.parse(row.setting)
+        if kept.disk_s is None:
+            return "progress as the tasks say"
+        if kept.copy_s is not None:
+            return f"progress in copies on other nodes every {text_formats.duration(kept.copy_s)}"
+        period = text_formats.duration(kept.disk_s)
+        if kept.kept == DISK:
+            return f"progress on disk every {period}"
+        return "progress in memory" if row.setting == MEMORY else f"progress in memory, on disk every {period}"
+    if row.what == COSTS:
+        return f"costs x {row.setting}"
+    return (
+        f"start {AS_TASKS_SAY}" if row.setting == AS_TASKS_SAY else f"start {text_formats.duration(float(row.setting))}"
+    )
 
 
 def _label(summary: Mapping[str, Any]) -> str:

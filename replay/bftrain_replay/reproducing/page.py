@@ -125,7 +125,7 @@ def page(result: Reproduction) -> HtmlPage:
         charts += _charts(figure, values)
         results.append((figure.title, _intro(figure, values), figure.name, _html_table(figure, values)))
     largest = data["largest_difference_percent"]
-    close = f"<strong>{data['within_3_percent']:,} of {counted(data['compared'], 'published value')}</strong>"
+    close = f"<strong>{data['within_3_percent']:,} of {data['compared']:,} published values</strong>"
     lead = f"{close} are reproduced within {CLOSE:g} %; the largest difference is {largest or 0.0:.1f} %."
     return HtmlPage(
         template="reproduce.html",

@@ -108,7 +108,8 @@ def _lead(rows: Sequence[sweep_table.PointRow], metric: sweep_table.MetricColumn
 
     def written(cells: Cells) -> str:
         options = with_names(names, cells)
-        return metric.format(found[cells].mean) + (escape(f" with {options}") if options else "")
+        text = metric.format(found[cells].mean)
+        return text + (escape(f" with {options}").replace(" = ", "&nbsp;=&nbsp;") if options else "")
 
     title = metric.heading
     over = f", on average over {text_formats.counted(found[best].count, 'seed')}" if found[best].count > 1 else ""

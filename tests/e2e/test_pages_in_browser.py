@@ -1,4 +1,4 @@
-"""Pages on paper, pages without JavaScript, and static pages, from telephones to large screens."""
+"""Every page, from telephones to large screens: on paper, without JavaScript, and static."""
 
 from __future__ import annotations
 
@@ -106,7 +106,11 @@ def test_a_page_begins_with_a_sentence_a_picture_and_cards(
     assert page.evaluate("document.querySelector('.lead').textContent.trim().match(/[.](?=\\s+[A-Z]|$)/g).length") == 1
     assert page.evaluate(f"{FIXED} + {STICKY}") == 0
     assert page.evaluate("[document.body, document.documentElement].every((one) => one.scrollWidth <= innerWidth)")
-    assert (page.evaluate(STICKING_OUT), page.evaluate(FAINT)) == ([], [])
+    assert (page.evaluate(STICKING_OUT), page.evaluate(FAINT), page.complaints()) == ([], [], [])
+    assert [one for one in page.requests() if not one.startswith("data:")] == [address.as_uri()]
+    assert all(figure["count"] == 1 and figure["marks"] for figure in page.evaluate(DRAWN))
+    words = page.evaluate("document.body.innerText")
+    assert not re.search(r"\b(undefined|NaN|None)\b", words)
     # A table that is cut off fades out at the edge where more of it is
     assert page.evaluate(f"{HIDDEN_PART}.every((one) => getComputedStyle(one).getPropertyValue('--after') !== '0px')")
 
