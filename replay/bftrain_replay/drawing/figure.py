@@ -257,7 +257,7 @@ _IMAGE: Final = {
 }
 
 
-TOOLTIP: Final = {"expr": "datum.tooltip"}  # of a mark whose rows have one
+TOOLTIP: Final = {"expr": "datum.tooltip"}  # tooltip of a mark
 
 
 def quantity(field: str, **more: object) -> dict[str, Any]:
