@@ -111,8 +111,7 @@ class RecordedContext:
         self.how[worker] = how
 
     def send(self, worker: str, message: WireMessage) -> None:
-        plain = decode(encode(message.to_dict()))
-        self.sent.append((worker, {name: one for name, one in plain.items() if name != "leaving" or one}))
+        self.sent.append((worker, decode(encode(message.to_dict()))))
 
     def stop(self, worker: str, *, grace_s: float) -> None:
         self.stopped.append((worker, grace_s))

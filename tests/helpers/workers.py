@@ -141,13 +141,11 @@ class Workers:
         """Wait until workers are ready; give what they said."""
         return [worker.hear("ready") for worker in (self.all if members is None else members)]
 
-    def gather(
-        self, generation: int, members: Sequence[Worker] | None = None, *, leaving: Sequence[int] = ()
-    ) -> list[dict[str, Any]]:
-        """Let workers leave their group at the next commit; ranks that are ``leaving`` will not be in the next one."""
+    def gather(self, generation: int, members: Sequence[Worker] | None = None) -> list[dict[str, Any]]:
+        """Let workers leave their group at the next commit."""
         members = self.all if members is None else members
         for worker in members:
-            worker.tell(type="gather", generation=generation, leaving=list(leaving))
+            worker.tell(type="gather", generation=generation)
         return self.ready(members)
 
     def go_on_without_first(self, *, planned: bool) -> list[dict[str, Any]]:

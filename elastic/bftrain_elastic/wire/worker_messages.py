@@ -155,10 +155,9 @@ class FormGroup(WireMessage, name="go"):
 
 
 class GatherMembers(WireMessage, name="gather"):
-    """Leave the group at the next commit; the ranks in ``leaving`` are excluded from the next group."""
+    """Leave the group at the next commit."""
 
     generation: int
-    leaving: tuple[int, ...] = ()
 
 
 class LeaveTask(WireMessage, name="leave"):

@@ -53,7 +53,7 @@ def reachable(path: str) -> Iterator[str]:
 class AgentChannel:
     """A worker's side of the channel.
 
-    ``gather`` is the largest generation it was asked to gather for; ``leaving`` are the ranks that leave then.
+    ``gather`` is the largest generation it was asked to gather for.
 
     ``position`` returns the worker's activity and its group's number of commits; the script's current line is found in
     the thread that opened the channel.
@@ -69,7 +69,6 @@ class AgentChannel:
             raise
         self._arrived: queue.SimpleQueue[WireMessage | None] = queue.SimpleQueue()
         self.gather = 0
-        self.leaving: frozenset[int] = frozenset()
         self.on_abort: Callable[[], None] = lambda: None  # there is no group to abort yet
         self.on_copies: Callable[[SendCopies], None] = lambda _order: None
         self.position: Callable[[], tuple[str, int]] = lambda: ("script", 0)
@@ -131,8 +130,7 @@ class AgentChannel:
         try:
             while packet := self._socket.recv(PACKET_LIMIT):
                 match message := read_message(TO_WORKER, decode(packet)):
-                    case GatherMembers(generation=generation, leaving=leaving):
-                        self.leaving = frozenset(leaving)  # first: the generation makes it count
+                    case GatherMembers(generation=generation):
                         self.gather = max(self.gather, generation)
                     case AbortGroup():
                         self.on_abort()

@@ -53,7 +53,6 @@ class NativeTraining(RegroupedTraining):
         warm_up()
         self._store = GroupStore(address)
         self._own.group.asked = lambda: self._channel.gather
-        self._own.group.leaving = lambda: self._channel.leaving
         self._own.copies.alone = grace_s() > 0
         self._channel.on_copies = self._own.outside.aim
         self._own.saver.describe = lambda tree: describe(self._store.store, tree)
@@ -121,7 +120,7 @@ class NativeTraining(RegroupedTraining):
         mark_large_values(self._state)
         if place.rank == 0:
             self._channel.send(GroupConfirmed(place.generation, self._own.progress.step, size))
-            if place.size > 1 and self._own.shards is None and self._own.copies.step == self._own.progress.step:
+            if place.size > 1 and self._own.copies.step == self._own.progress.step:
                 report_in_memory(self._own)
             save_if_only_here(self._state)
 

@@ -22,7 +22,6 @@ from bftrain_elastic.worker.state_transfer import broadcast_bytes, move, offer
 from bftrain_elastic.worker.state_tree import NamedValues, taken
 from bftrain_elastic.worker.state_values import (
     LINEAGE,
-    NO_STEP,
     OWN,
     REPORTS_S,
     SAMPLES,
@@ -304,9 +303,8 @@ def take_values_of_first(state: StateBase, compared: NamedValues) -> None:
 def report_in_memory(own: StateInternals) -> None:
     """Report that all members have a copy of the last commit: the training survives the loss of some nodes."""
     own.progress.reported_at = time.monotonic()
-    step = own.progress.commit_step if own.shards is None else own.copies.step
-    if step != NO_STEP:
-        own.progress.report(StateInMemory(step))
+    if own.shards is None:  # shares are on disk only
+        own.progress.report(StateInMemory(own.progress.commit_step))
 
 
 def single_worker_model(module: Any) -> Any:  # noqa: ANN401 - torch.nn.Module

@@ -73,7 +73,6 @@ class StateGroup(ProcessGroup):
         self.wrapped_trains: list[tuple[int, bool]] = []
         self.wrapped: list[Any] = []  # models in DistributedDataParallel
         self.asked: Callable[[], int] = lambda: 0  # largest generation that we are asked to gather for
-        self.leaving: Callable[[], Collection[int]] = lambda: ()  # ranks that leave before that group forms
         self.activity = "script"  # current activity of the worker, as one word
         self.commits = 0  # number of commit() calls in this group
         self.committed_at = 0.0

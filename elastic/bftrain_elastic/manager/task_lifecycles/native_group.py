@@ -271,11 +271,8 @@ class GroupMembers:
     def gather(self) -> None:
         """Ask the members of the group to leave it at their next commit."""
         self.present.gather_at = self._context.now()
-        leaving = [member.rank for member in self.group if member.node not in self._nodes.wanted]
-        # Leaving members hand over state that only they have
-        order = GatherMembers(self.present.generation + 1, tuple(leaving))
         for member in self.group:
-            self._context.send(member.name, order)
+            self._context.send(member.name, GatherMembers(self.present.generation + 1))
 
     def dismiss(self, member: GroupMember, *, grace_s: float, save: bool = False) -> None:
         """Stop a worker: gracefully if it is ready and there is time, otherwise immediately."""
