@@ -112,7 +112,7 @@ def test_a_page_begins_with_a_sentence_a_picture_and_cards(
     words = page.evaluate("document.body.innerText")
     assert not re.search(r"\b(undefined|NaN|None)\b", words)
     # A table that is cut off fades out at the edge where more of it is
-    assert page.evaluate(f"{HIDDEN_PART}.every((one) => getComputedStyle(one).getPropertyValue('--after') !== '0px')")
+    page.wait_until(f"{HIDDEN_PART}.every((one) => getComputedStyle(one).getPropertyValue('--after') !== '0px')")
 
 
 @pytest.mark.parametrize("name", ["static-report", "static-compare", "static-rounds"])
