@@ -28,7 +28,7 @@ RoundResult: TypeAlias = Any
 TaskRecord: TypeAlias = Any
 
 START_S = 1_000_000.0  # logs begin at some epoch; everything in a replay counts from there
-MEASURED = {"wall_s", "decisions_per_s", "decide_ms", "solve_ms"}
+MEASURED = {"wall_s", "decisions_per_s", "decide_ms", "solve_ms", "decide_ms_bins"}  # the last one up to release 0.1.0
 
 
 def log_of(*changes: tuple[float, Iterable[str], Iterable[str]], end_s: float, start_s: float = START_S) -> EventLog:
