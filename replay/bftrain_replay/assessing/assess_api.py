@@ -21,8 +21,8 @@ from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log
 from bftrain_replay.assessing import assess_page
 from bftrain_replay.assessing.assessment import AssessmentInputs, LogAssessment, assess_log
-from bftrain_replay.assessing.batch_jobs import jobs_of
 from bftrain_replay.assessing.figure_text import headline
+from bftrain_replay.assessing.handback import jobs_of
 from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedHarvest, ReplayedSample, replay_sample
 from bftrain_replay.assessing.what_if import models_of
 from bftrain_replay.assessing.worth import NodePrices

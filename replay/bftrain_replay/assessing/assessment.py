@@ -18,8 +18,7 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import doubts_of
 from bftrain_datasets.workloads.task_generators import SaturatingWorkload
-from bftrain_replay.assessing.batch_jobs import BatchJobs
-from bftrain_replay.assessing.handback import UPPER_BOUND, HandbackEffect, effect_of
+from bftrain_replay.assessing.handback import UPPER_BOUND, BatchJobs, HandbackEffect, effect_of
 from bftrain_replay.assessing.node_groups import DAYS, HOURS, GroupHarvest, LocalSteps, NodeGroups, harvest_of_groups
 from bftrain_replay.assessing.replayed_sample import ReplayedHarvest, ReplayedSample, summed
 from bftrain_replay.assessing.what_if import MOST_TASKS_FACTOR, Alternatives, MixRow, WhatIfRow, replay_alternatives

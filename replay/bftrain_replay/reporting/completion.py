@@ -1,4 +1,4 @@
-"""The section on completion: waits, durations, fairness, deadlines, and the table of tasks."""
+"""What the pages of replays and of rounds share: completion of tasks, the table of tasks, and the configuration."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from bftrain import text_formats
+from bftrain.values import wire
+from bftrain.version import CITATION
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable, value_table
 from bftrain_replay.drawing.theme import HUES
@@ -170,3 +172,29 @@ _COLUMNS: Final[Mapping[str, tuple[str | Callable[[Mapping[str, Any]], Any], Cal
     "preempted": ("preemptions", text_formats.count),
     "moves": ("moves", text_formats.count),
 }
+
+
+def configuration(run: Run, inputs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return the parts of configuration.html: inputs and chosen settings, default settings, and versions."""
+    settings: Mapping[str, Any] = run.summary["settings"]
+    defaults = wire.plain(run.kind.settings())
+    chosen = {name: value for name, value in settings.items() if name not in defaults or value != defaults[name]}
+    usual = [(name, text_formats.setting(value)) for name, value in settings.items() if name not in chosen]
+    versions = [(name, str(value)) for name, value in run.summary["versions"].items()]
+    rows = [*inputs, *((name, text_formats.setting(value)) for name, value in chosen.items())]
+    return {
+        "chosen": _table("Configuration", ("what", "value"), rows),
+        "default": "" if chosen else "All settings are as by default.",
+        "usual": _table("Settings as by default", ("setting", "value"), usual, f"{len(usual)} default settings"),
+        "versions": _table("Versions", ("what", "version"), versions, "Versions"),
+        "cite": CITATION,
+    }
+
+
+def input_text(file: Mapping[str, str]) -> str:
+    """Return an input with its checksum."""
+    return f"{file['name'] or 'made in memory'} (SHA-256 {file['sha256']})"
+
+
+def _table(label: str, headings: Sequence[str], rows: Sequence[tuple[str, str]], folded: str = "") -> HtmlTable:
+    return HtmlTable(label=label, headings=headings, rows=rows, css="plain", folded=folded)

@@ -13,8 +13,14 @@ from bftrain import text_formats
 from bftrain_datasets.log.idle_doubts import COUNTS, RECORDS, SIMULATED, IdleDoubts
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import HtmlPage, HtmlTable, HtmlText
-from bftrain_replay.reporting.completion import completion_charts, completion_parts, task_table, tasks_shown
-from bftrain_replay.reporting.configuration import configuration, input_text
+from bftrain_replay.reporting.completion import (
+    completion_charts,
+    completion_parts,
+    configuration,
+    input_text,
+    task_table,
+    tasks_shown,
+)
 from bftrain_replay.reporting.losses import CAUSES, hints, meanings, waterfall
 from bftrain_replay.reporting.over_time import holders, nodes
 from bftrain_replay.reporting.task_sizes import idle_pieces, model_table, sizes

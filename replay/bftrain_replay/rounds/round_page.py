@@ -12,8 +12,14 @@ from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import HtmlPage
 from bftrain_replay.drawing.series import StepSeries
 from bftrain_replay.drawing.theme import HUES
-from bftrain_replay.reporting.completion import completion_charts, completion_parts, task_table, tasks_shown
-from bftrain_replay.reporting.configuration import configuration, input_text
+from bftrain_replay.reporting.completion import (
+    completion_charts,
+    completion_parts,
+    configuration,
+    input_text,
+    task_table,
+    tasks_shown,
+)
 from bftrain_replay.reporting.over_time import nodes
 from bftrain_replay.reporting.user_shares import OTHERS, named, stacked
 from bftrain_replay.run.run import Run

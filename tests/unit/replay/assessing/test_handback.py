@@ -11,8 +11,7 @@ import pytest
 
 from bftrain import BadInput, ImportOptions, import_logs, schedule
 from bftrain_datasets.importing.pipeline import import_files
-from bftrain_replay.assessing.batch_jobs import BatchJobs, jobs_of
-from bftrain_replay.assessing.handback import effect_of, extra_waits
+from bftrain_replay.assessing.handback import BatchJobs, effect_of, extra_waits, jobs_of
 from bftrain_replay.run.harvest_by_block import TimeBlocks
 from tests.helpers.site_data import site_data
 from tests.unit.replay.cases import START_S, log_of
