@@ -33,7 +33,7 @@ UPLOAD = b"POST /v1/drain" + HOST + b"Content-Type: application/json\r\n"
 @pytest.fixture
 def at_socket(monkeypatch: pytest.MonkeyPatch) -> Callable[[Caller], None]:
     """Return a function that sets who connects to the socket."""
-    return lambda caller: monkeypatch.setattr("bftrain.live.model.schemas.caller_at_socket", lambda *_: caller)
+    return lambda caller: monkeypatch.setattr("bftrain.live.api.server.caller_at_socket", lambda *_: caller)
 
 
 @in_a_loop
