@@ -102,7 +102,7 @@ SECTIONS: Final = {
         "submit": CommandEntry(_live("submit"), "Submit a task to a live run."),
         "status": CommandEntry(_live("tasks:status"), "Show a live run and its tasks, or one task."),
         "logs": CommandEntry(_live("tasks:logs"), "Print the output of a task's workers."),
-        "task": CommandEntry(_live("task"), "Pause, resume, cancel or edit tasks; list their node-hours."),
+        "task": CommandEntry(_live("tasks:task_group"), "Pause, resume, cancel or edit tasks; list their node-hours."),
     },
     "Tools": {
         "doctor": CommandEntry(_tools("doctor"), "Find what is missing or broken here, with the fix."),

@@ -152,24 +152,12 @@ def notify_systemd(words: str) -> None:
 
 def service_of(daemon: LiveDaemon) -> LiveService:
     """Return a service that answers for a daemon, and observes it."""
-    opened, tasks, nodes, loop = daemon.opened, daemon.task_manager, daemon.node_manager, daemon.decision_loop
 
     def state() -> str:
         return daemon.harvesting.shown(daemon.state)
 
     control = RunControl(state, daemon.since_s, daemon.ready, daemon.notices, daemon.drain_nodes, daemon.pause_until)
-    service = LiveService(
-        daemon.site,
-        control,
-        opened.journal,
-        daemon.task_store,
-        daemon.harvester,
-        loop,
-        tasks,
-        nodes,
-        daemon.launcher_pool,
-        daemon.harvesting,
-        opened.scheduler,
-    )
+    parts = (daemon.decision_loop, daemon.task_manager, daemon.node_manager, daemon.launcher_pool, daemon.harvesting)
+    service = LiveService(control, daemon.opened, *parts)
     daemon.observers += [service.watch.observe, service.metrics.observe]
     return service

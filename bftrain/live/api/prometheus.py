@@ -18,12 +18,10 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from bftrain.deciding.harvester import Harvester
 from bftrain.live.daemon.node_manager import NodeManager
+from bftrain.live.daemon.startup import LiveResources
 from bftrain.live.daemon.task_manager import TaskManager
 from bftrain.live.model.schemas import RUN_STATES, StatusView
-from bftrain.live.model.site_config import SiteSettings
-from bftrain.live.schedulers.base import Scheduler
 from bftrain.values.actions import Action, Cause, Release, Shrink, Stop
 from bftrain.values.decision import Decision
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskFailed, TaskFinished
@@ -62,16 +60,10 @@ class LiveMetrics(Collector):
     """Counts events of a live run; all other metrics come from its status when they are requested."""
 
     def __init__(
-        self,
-        site: SiteSettings,
-        harvester: Harvester,
-        tasks: TaskManager,
-        nodes: NodeManager,
-        scheduler: Scheduler,
-        status: Callable[[], StatusView],
+        self, opened: LiveResources, tasks: TaskManager, nodes: NodeManager, status: Callable[[], StatusView]
     ) -> None:
-        self._site, self._harvester, self._tasks, self._nodes = site, harvester, tasks, nodes
-        self._scheduler, self._status = scheduler, status
+        self._site, self._harvester, self._scheduler = opened.site, opened.harvester, opened.scheduler
+        self._tasks, self._nodes, self._status = tasks, nodes, status
         self._registry = CollectorRegistry()
         self._registry.register(self)
         self._joined = self._counter("nodes_joined", "Nodes that became available.")

@@ -21,9 +21,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from bftrain import registry, speed_estimates
-from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadInput, BadValue, NotAvailable, UnknownName
-from bftrain.journal import Journal
 from bftrain.live import timeouts
 from bftrain.live.api.prometheus import LiveMetrics
 from bftrain.live.api.status_stream import StatusStream, task_figures
@@ -31,8 +29,9 @@ from bftrain.live.daemon.daemon import Harvesting
 from bftrain.live.daemon.decision_loop import DecisionLoop
 from bftrain.live.daemon.launcher_pool import LauncherPool
 from bftrain.live.daemon.node_manager import NodeManager
+from bftrain.live.daemon.startup import LiveResources
 from bftrain.live.daemon.task_manager import TaskManager
-from bftrain.live.daemon.task_store import GROUPINGS, TaskStore, usage
+from bftrain.live.daemon.task_store import GROUPINGS, usage
 from bftrain.live.log import RecentWarnings
 from bftrain.live.model import schemas
 from bftrain.live.model.background_thread import run_in_daemon_thread, within
@@ -45,8 +44,6 @@ from bftrain.live.model.schemas import (
     ourselves,
     require_operator,
 )
-from bftrain.live.model.site_config import SiteSettings
-from bftrain.live.schedulers.base import Scheduler
 from bftrain.node_units import node_of, word_of
 from bftrain.text_formats import counted
 from bftrain.values.events import Event, TaskCancelled, TaskEdited, TaskPaused, TaskResumed, TaskSubmitted
@@ -90,26 +87,23 @@ class RunControl:
 class LiveService:
     """Answers requests of callers. All methods run in the daemon's event loop."""
 
-    _site: SiteSettings
     _run: RunControl
-    _journal: Journal
-    _store: TaskStore
-    _harvester: Harvester
+    _opened: LiveResources
     _loop: DecisionLoop
     _tasks: TaskManager
     _nodes: NodeManager
     _launchers: LauncherPool
     _harvesting: Harvesting
-    _scheduler: Scheduler
 
     def __post_init__(self) -> None:
+        opened, tasks, nodes = self._opened, self._tasks, self._nodes
+        self._site, self._journal, self._store = opened.site, opened.journal, opened.task_store
+        self._harvester, self._scheduler = opened.harvester, opened.scheduler
         self._adding = asyncio.Lock()
         self._folders: dict[int, str] = {}  # resolved folders of unfinished tasks; missing entries are computed
         self.addresses: tuple[str, ...] = ()
-        self.metrics = LiveMetrics(self._site, self._harvester, self._tasks, self._nodes, self._scheduler, self.status)
-        self.watch = StatusStream(
-            Path(self._site.state), self._harvester, self._store, self._tasks, self._nodes, self.status, self.nodes
-        )
+        self.metrics = LiveMetrics(opened, tasks, nodes, self.status)
+        self.watch = StatusStream(opened, tasks, nodes, self.status, self.nodes)
 
     async def submit(self, caller: Caller, given: schemas.Submission) -> schemas.TaskView:
         """Add a task; it is on disk when this returns."""

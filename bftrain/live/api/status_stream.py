@@ -23,12 +23,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BftrainError
 from bftrain.live import timeouts
 from bftrain.live.daemon.node_manager import NodeManager
+from bftrain.live.daemon.startup import LiveResources
 from bftrain.live.daemon.task_manager import TaskManager, TaskProgressTrack
-from bftrain.live.daemon.task_store import TaskStore
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.schemas import (
     Caller,
@@ -109,21 +108,19 @@ class StatusStream:
 
     def __init__(
         self,
-        folder: Path,
-        harvester: Harvester,
-        store: TaskStore,
+        opened: LiveResources,
         tasks: TaskManager,
         nodes: NodeManager,
         status_of: Callable[[Caller], StatusView],
         views_of: Callable[[Caller], tuple[NodeView, ...]],
     ) -> None:
-        self._harvester, self._store, self._tasks, self._nodes = harvester, store, tasks, nodes
+        self._harvester, self._store, self._tasks, self._nodes = opened.harvester, opened.task_store, tasks, nodes
         self._status_of, self._views_of = status_of, views_of
         self.feed = EventFeed(lambda number: self._name(number, None))
         self.history = LiveHistory(lambda: self._numbers.values())  # noqa: PLW0108 - there will be other ones
-        self._path = folder / "history.json"
+        self._path = Path(opened.site.state, "history.json")
         self.history.load(self._path)
-        self._numbers = {record.name: record.number for record in store.unfinished}
+        self._numbers = {record.name: record.number for record in self._store.unfinished}
         self._sizes: Mapping[int, int] = {}
         self._watchers: set[_Watcher] = set()
         self._beats = 0
@@ -134,7 +131,7 @@ class StatusStream:
         self._soon: asyncio.Handle | None = None
         self._seen: list[tuple[float, HistorySample]] = []  # states at departures of nodes, until the next decision
         self._nodes_of: dict[int, dict[str, tuple[str, int]]] = {}  # cache by caller, cleared when nodes change
-        for record in store.unfinished:
+        for record in self._store.unfinished:
             self._know(record)
         self._next_beat = self._loop.call_soon(self._beat)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 import click
 
 from bftrain.cli.command_help import DocumentedCommand, heading
+from bftrain.cli.command_table import CommandEntry, LazyGroup
 from bftrain.cli.output import LITERAL, Output, prints_results, table
 from bftrain.errors import BadInput, Interrupted, NotAvailable, PartlyFailed, UsageError
 from bftrain.node_units import NODE, node_of, words_of
@@ -481,3 +482,18 @@ def _laid_out(by: str, rows: Sequence[UsageRow]) -> tuple[tuple[str, ...], list[
     shown = [place for place in range(len(_COLUMNS)) if _HEADS[place] in {"node-hours", "samples"} or sums[place]]
     laid_out = [(of, *(f"{row[place] / _UNITS[place]:,.{_DIGITS[place]}f}" for place in shown)) for of, row in values]
     return (by, *(_HEADS[place] for place in shown)), laid_out
+
+
+_TASKS: Final = "bftrain.live.commands.tasks"
+_COMMANDS: Final = {
+    "pause": CommandEntry(f"{_TASKS}:pause", "Pause tasks: they release their nodes and wait until resumed."),
+    "resume": CommandEntry(f"{_TASKS}:resume", "Resume paused tasks."),
+    "cancel": CommandEntry(f"{_TASKS}:cancel", "Cancel tasks; their saved state stays."),
+    "edit": CommandEntry("bftrain.live.commands.submit:edit", "Change waiting tasks: nodes, weight, deadline."),
+    "usage": CommandEntry(f"{_TASKS}:usage", "List used node-hours by user, project, campaign, month or task."),
+}
+
+
+@click.group("task", cls=LazyGroup, sections={"Commands": _COMMANDS})
+def task_group() -> None:
+    """Pause, resume, cancel or edit tasks of a live run; list their node-hours."""

@@ -58,7 +58,7 @@ class LiveDaemon:
         self.node_manager = NodeManager(
             scheduler, tracker, self.launcher_pool, site.times, kinds, self._synchronise_pool
         )
-        rates = site.node_rates(self._kind_of, scheduler.gpus_of)
+        rates = site.node_rates(lambda node: self.node_manager.kinds.of(node), scheduler.gpus_of)  # noqa: PLW0108 - kinds change
         ledger = UsageLedger(opened.journal, rates)
         self.task_manager = TaskManager(store, opened.harvester, self.launcher_pool, ledger)
         self.decision_loop = DecisionLoop(
@@ -85,9 +85,6 @@ class LiveDaemon:
         self._turned: set[str] = set()  # tasks with new or lost processes since the last write of progress
         self._ticking: asyncio.Task[None] | None = None
         self._trying: asyncio.Task[None] | None = None
-
-    def _kind_of(self, node: str) -> str:
-        return self.node_manager.kinds.of(node)
 
     @property
     def state(self) -> str:

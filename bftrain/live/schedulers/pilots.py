@@ -57,7 +57,6 @@ from bftrain.ports import Availability
 from bftrain.text_formats import counted
 
 ENDED_ITSELF: Final = frozenset({PilotState.LEFT, PilotState.FAILED})
-_NAMED: Final = 5  # nodes, in a remark
 _BLOCKS: Final = re.compile(r"(QOS|Assoc|Account|Partition|JobHeld|Invalid|BadConstraints)\w*")
 _TOO_LONG: Final = re.compile(r"TimeLimit|MaxWall")
 _NEWS_S: Final = 30.0  # a plan that moved by less is no news
@@ -431,8 +430,8 @@ def held_nodes(pilots: Collection[Pilot]) -> dict[str, Pilot]:
 
 def failing(pilots: Sequence[Pilot], logs: Path) -> str:
     """Return the remark on pilots that end as soon as they start, with some of their nodes."""
-    nodes = sorted({one.node for one in pilots if one.state in ENDED_ITSELF and one.node})
-    where = f" on {', '.join(nodes[:_NAMED])}{', ...' if len(nodes) > _NAMED else ''}" if nodes else ""
+    nodes = {one.node for one in pilots if one.state in ENDED_ITSELF and one.node}
+    where = f" on {fold(nodes)}" if nodes else ""
     return f"pilots end as soon as they start{where}: see the logs in {logs}"
 
 
