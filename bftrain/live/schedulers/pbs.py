@@ -31,8 +31,7 @@ from bftrain.live.schedulers.backend import (
     unknown_queue,
 )
 from bftrain.live.schedulers.base import AgentOrder, Scheduler, Site, Text, scheduler_settings
-from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
-from bftrain.live.schedulers.pilots import PilotJobs, PilotSettings
+from bftrain.live.schedulers.pilots import NodeWatch, PilotJobs, PilotSettings, WatchSettings
 from bftrain.values import checks
 
 PROGRAMS: Final = ("qsub", "qstat", "qdel", "qselect", "pbsnodes")

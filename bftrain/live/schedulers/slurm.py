@@ -32,8 +32,7 @@ from bftrain.live.schedulers.backend import (
     pilot_script,
 )
 from bftrain.live.schedulers.base import AgentOrder, Scheduler, Site, Word, scheduler_settings
-from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
-from bftrain.live.schedulers.pilots import PilotJobs, PilotSettings
+from bftrain.live.schedulers.pilots import NodeWatch, PilotJobs, PilotSettings, WatchSettings
 from bftrain.node_units import GPU, NODE, slot_name
 from bftrain.nodesets import expand, fold
 from bftrain.values import checks

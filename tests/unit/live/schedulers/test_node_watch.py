@@ -17,7 +17,7 @@ import pytest
 
 from bftrain import Availability, BadConfig, BadValue, NotAvailable, Run, SpeedCurve, Submission
 from bftrain.live.schedulers.base import SchedulerPool, SchedulerPools
-from bftrain.live.schedulers.node_polling import NodeWatch, WatchSettings
+from bftrain.live.schedulers.pilots import NodeWatch, WatchSettings
 from tests.helpers.live_inside import (
     Allowed,
     Remark,
