@@ -78,7 +78,6 @@ def test_a_ddp_script_is_sent_to_the_change_that_the_docs_show(tmp_path: Path) -
     assert "it forms a process group of its own" in done.out
     assert "'From a DDP script' in docs/how-to/elastic.md" in " ".join(done.out.split())
     assert "its last words" not in done.err
-    assert max(map(len, (done.out + done.err).splitlines())) <= 100
     done = bftrain("check", tmp_path / "elastic.py", "--json")
     assert done.code == 0, done.err
     assert [one["name"] for one in json.loads(done.out) if one["ok"]] == [

@@ -23,8 +23,7 @@ from typing import Any
 
 from bftrain import Availability, Journal, Limits, Settings, Solution, ValueTable, registry
 from bftrain.live import process, timeouts
-from bftrain.live.daemon.launcher_pool import LauncherPool
-from bftrain.live.daemon.task_manager import TaskManager
+from bftrain.live.daemon.task_manager import LauncherPool, TaskManager
 from bftrain.live.daemon.task_store import TaskStore
 from bftrain.live.model.site_config import Agents, SiteSettings, Times
 from bftrain.live.process import LiveProcess

@@ -27,10 +27,9 @@ from bftrain.live.api.prometheus import LiveMetrics
 from bftrain.live.api.status_stream import StatusStream, task_figures
 from bftrain.live.daemon.daemon import Harvesting
 from bftrain.live.daemon.decision_loop import DecisionLoop
-from bftrain.live.daemon.launcher_pool import LauncherPool
 from bftrain.live.daemon.node_manager import NodeManager
 from bftrain.live.daemon.startup import LiveResources
-from bftrain.live.daemon.task_manager import TaskManager
+from bftrain.live.daemon.task_manager import LauncherPool, TaskManager
 from bftrain.live.daemon.task_store import GROUPINGS, usage
 from bftrain.live.log import RecentWarnings
 from bftrain.live.model import schemas

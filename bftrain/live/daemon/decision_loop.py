@@ -30,9 +30,8 @@ from bftrain.deciding.solve_with_fallback import ChosenSizes
 from bftrain.errors import BftrainError, Fault
 from bftrain.journal import Journal, JournalStalled
 from bftrain.live import timeouts
-from bftrain.live.daemon.launcher_pool import LauncherPool
 from bftrain.live.daemon.node_manager import NodeManager
-from bftrain.live.daemon.task_manager import TaskManager
+from bftrain.live.daemon.task_manager import LauncherPool, TaskManager
 from bftrain.live.daemon.task_store import TaskStore
 from bftrain.live.model.schemas import LastDecision
 from bftrain.values.actions import Action, Grow, Shrink, Start, Stop

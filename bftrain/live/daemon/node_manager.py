@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bftrain.live import timeouts
-from bftrain.live.daemon.launcher_pool import LauncherPool
+from bftrain.live.daemon.task_manager import LauncherPool
 from bftrain.live.model.schemas import LiveTaskRecord, LiveTaskState
 from bftrain.live.model.site_config import NodeKinds, Times
 from bftrain.live.schedulers.base import AgentOrder, Allowed, News, Remark, Scheduler, Taken, in_words, keep_running
