@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bftrain_replay.journal_events import recorded
 
 from bftrain import BadInput, Journal, Rerun, Run, Settings, SpeedCurve, build_harvester
 from bftrain.live.daemon.task_store import UsageLedger
+from bftrain_replay.journal_replay import recorded
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import (
     Inside,

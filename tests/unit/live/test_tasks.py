@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bftrain_replay.journal_events import recorded
 from msgspec.structs import replace
 
 from bftrain import (
@@ -27,6 +26,7 @@ from bftrain import (
 )
 from bftrain.live.daemon.task_manager import TaskProgressTrack
 from bftrain.live.model.schemas import Pause
+from bftrain_replay.journal_replay import recorded
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import (
     Api,
