@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from bftrain_datasets.log.eventlog import EventLog
-
 
 @click.command(
     cls=DocumentedCommand,
@@ -42,15 +40,9 @@ if TYPE_CHECKING:
 )
 @heading("Publication")
 @click.option("--anonymise", "anonymous", is_flag=True, help="Replace node names by pseudonyms; omit the sources.")
-@click.option(
-    "--key",
-    "key_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="With --anonymise: file with a secret key, which gives nodes the same names in each log. Created if missing.",
-)
 @click.option("--shift-times", is_flag=True, help="With --anonymise: start the log at 0, which hides its dates.")
 @prints_results
-def command(  # noqa: PLR0913 - one parameter an option
+def command(
     log: Path,
     path: Path,
     *,
@@ -58,23 +50,22 @@ def command(  # noqa: PLR0913 - one parameter an option
     window: str | None,
     lead_s: float | None,
     anonymous: bool,
-    key_file: Path | None,
     shift_times: bool,
     out: Output,
 ) -> None:
     """Extract a part of LOG: some of its nodes, or some of its time, or both; or remove names from it.
 
     Nodes keep the order of the log. The part starts with the states at the start of the window. An anonymous log shows
-    when how many nodes, and which together, were idle. Without --key a random key is used once: the old names can never
-    be recovered, and the next log gets other pseudonyms.
+    when how many nodes, and which together, were idle. A random key is used once:
+    the old names can never be recovered, and the next log gets other pseudonyms.
     """
     from bftrain.node_units import in_words_of
     from bftrain.text_formats import counted, duration, percent
     from bftrain_datasets.log.edits import chosen_nodes, chosen_window, leave_earlier, places_of
     from bftrain_datasets.log.log_files import check_log_name, load_log, save_log
 
-    if not anonymous and (key_file is not None or shift_times):
-        raise click.UsageError(f"{'--key' if key_file else '--shift-times'} requires --anonymise")
+    if shift_times and not anonymous:
+        raise click.UsageError("--shift-times requires --anonymise")
     if nodes is None and window is None and lead_s is None and not anonymous:
         raise click.UsageError("set --nodes, --window, or both; or --anonymise")
     check_log_name(path)
@@ -90,7 +81,9 @@ def command(  # noqa: PLR0913 - one parameter an option
     part = leave_earlier(part, lead_s or 0.0)
     named: dict[str, Any] = {}
     if anonymous:
-        part, named = _anonymised(part, key_file, out, shift_times=shift_times)
+        from bftrain_datasets.importing.anonymise import anonymised, new_key
+
+        part, named = anonymised(part, new_key(), shift_times=shift_times), {"times_shifted": shift_times}
     save_log(part, path)
     words = in_words_of(
         part.unit,
@@ -100,23 +93,3 @@ def command(  # noqa: PLR0913 - one parameter an option
     times = "it starts at 0" if shift_times else "it keeps its times (--shift-times moves them)"
     hidden = f"; the nodes have new names; {times}" if anonymous else ""
     out.result({**figures_of(part, path), **named}, lambda: f"{path}: {words}{hidden}")
-
-
-def _anonymised(
-    part: EventLog, key_file: Path | None, out: Output, *, shift_times: bool
-) -> tuple[EventLog, dict[str, Any]]:
-    """Return the log with new names, and how they were made."""
-    from bftrain_datasets.importing.anonymise import anonymised, load_key, make_key, new_key, others_may_read
-
-    made_key = key_file is not None and not key_file.exists()
-    if key_file is None:
-        key = new_key()
-    elif made_key:
-        key = make_key(key_file)
-        out.say(f"{key_file}: a new key; keep it to give nodes the same names again, and keep it secret")
-    else:
-        key = load_key(key_file)
-        if others_may_read(key_file):
-            out.warn(f"{key_file} is readable by other users, who can then find the names: chmod 600 {key_file}")
-    named = {"key": str(key_file) if key_file else None, "key_made": made_key, "times_shifted": shift_times}
-    return anonymised(part, key, shift_times=shift_times), named

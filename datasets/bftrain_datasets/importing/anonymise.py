@@ -8,17 +8,13 @@ Only figures are kept from the log's provenance.
 from __future__ import annotations
 
 import hmac
-import os
-import stat
 from dataclasses import replace
-from pathlib import Path
 from secrets import token_bytes
 from typing import Final
 
 import numpy as np
 from msgspec.structs import replace as replace_struct
 
-from bftrain.errors import BadInput
 from bftrain.node_units import NODE, node_of
 from bftrain.nodesets import natural_order
 from bftrain.registry import BUILT_IN
@@ -28,8 +24,6 @@ from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance
 
 KEY_BYTES: Final = 32
-SHORTEST_KEY_BYTES: Final = 16
-LARGEST_KEY_BYTES: Final = 1 << 16
 STEP: Final = "nodes were given names by a keyed hash, and put in the order of these"
 SHIFTED: Final = "times were moved so that the log begins at 0"
 _PURPOSE: Final = b"bftrain node 1\n"  # separates these hashes from other uses of the key
@@ -39,38 +33,11 @@ _MAKERS: Final = frozenset(
 )
 # A plug-in's reason may contain a name
 _KNOWN_COUNTS: Final = frozenset({*COUNTS, READ, USED, *(f"{ASIDE}{reason}" for reason in HAZARDS)})
-_PRIVATE: Final = stat.S_IRUSR | stat.S_IWUSR
 
 
 def new_key() -> bytes:
     """Return a random key."""
     return token_bytes(KEY_BYTES)
-
-
-def load_key(path: Path) -> bytes:
-    """Read a key: the file content without surrounding space."""
-    with path.open("rb") as file:
-        key = file.read(LARGEST_KEY_BYTES + 1).strip()
-    if not SHORTEST_KEY_BYTES <= len(key) <= LARGEST_KEY_BYTES:
-        raise BadInput(
-            f"a key has {SHORTEST_KEY_BYTES} to {LARGEST_KEY_BYTES} bytes, this file {len(key)}",
-            where=str(path),
-            fix="name a file that does not exist: a key is created in it",
-        )
-    return key
-
-
-def make_key(path: Path) -> bytes:
-    """Return a random key and store it in a new file that only its owner can read."""
-    key = new_key().hex().encode()
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "wb") as file:  # noqa: PTH123 - created private
-        file.write(key + b"\n")
-    return key
-
-
-def others_may_read(path: Path) -> bool:
-    """Return whether other users may read the file."""
-    return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
 
 
 def pseudonym(name: str, key: bytes, unit: str = NODE) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from bftrain import BadInput, EventLog, NodeState, load_log, sample_log, save_log
-from bftrain_datasets.importing.anonymise import anonymised, load_key, make_key, new_key, pseudonym
+from bftrain_datasets.importing.anonymise import anonymised, new_key, pseudonym
 from bftrain_datasets.log.edits import chosen_nodes, chosen_window
 from bftrain_datasets.log.measures import fragments, summarise
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance, ProvenanceSource
@@ -237,46 +236,17 @@ def test_the_order_of_the_nodes_tells_nothing() -> None:
     assert fragments(hidden).length_s.tolist() == [1.0] * 512
 
 
-def test_the_command_makes_a_key_that_is_private_and_used_again(
-    bftrain: CommandLine, file: Path, log: EventLog, tmp_path: Path
-) -> None:
-    key, out = tmp_path / "key", tmp_path / "hidden.npz"
-    ended = bftrain("slice", "--anonymise", file, "-o", out, "--key", key)
-    assert ended.code == 0
-    assert "a new key" in ended.err
-    assert "keeps its times" in ended.out
-    assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    assert load_log(out) == anonymised(log, load_key(key))
-    output = json.loads(bftrain("slice", "--anonymise", file, "-o", out, "--key", key, "--shift-times", "--json").out)
-    assert (output["key_made"], output["times_shifted"], output["nodes"]) == (False, True, 6)
-    assert load_log(out) == anonymised(log, load_key(key), shift_times=True)
+def test_the_command_hides_the_dates_if_asked(bftrain: CommandLine, file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "hidden.npz"
+    assert "keeps its times" in bftrain("slice", "--anonymise", file, "-o", out).out
+    output = json.loads(bftrain("slice", "--anonymise", file, "-o", out, "--shift-times", "--json").out)
+    assert (output["times_shifted"], output["nodes"], load_log(out).start_s) == (True, 6, 0.0)
 
 
-def test_without_a_key_every_run_gives_other_names(bftrain: CommandLine, file: Path, tmp_path: Path) -> None:
+def test_every_run_gives_other_names(bftrain: CommandLine, file: Path, tmp_path: Path) -> None:
     runs = []
     for number in range(2):
         assert bftrain("slice", "--anonymise", file, "-o", tmp_path / f"{number}.csv").code == 0
         runs.append(set(load_log(tmp_path / f"{number}.csv").node_names))
     assert runs[0].isdisjoint(runs[1])
     assert {path.name for path in tmp_path.iterdir()} == {"log.npz", "0.csv", "1.csv"}
-
-
-def test_a_key_that_others_may_read_is_warned_of(bftrain: CommandLine, file: Path, tmp_path: Path) -> None:
-    key = tmp_path / "key"
-    make_key(key)
-    key.chmod(0o644)
-    ended = bftrain("slice", "--anonymise", file, "-o", tmp_path / "hidden.npz", "--key", key)
-    assert ended.code == 0
-    assert f"warning: {key} is readable by other users" in ended.err
-
-
-@pytest.mark.parametrize("content", [b"", b"short\n", b"x" * (1 << 17)])
-def test_what_is_no_key_is_refused(bftrain: CommandLine, file: Path, tmp_path: Path, content: bytes) -> None:
-    key = tmp_path / "key"
-    key.write_bytes(content)
-    ended = bftrain("slice", "--anonymise", file, "-o", tmp_path / "hidden.npz", "--key", key)
-    assert ended.code == 3
-    assert f"{key}: a key has 16 to 65536 bytes" in ended.err
-    assert not (tmp_path / "hidden.npz").exists()
-    with pytest.raises(FileExistsError):
-        make_key(key)
