@@ -16,7 +16,7 @@ import numpy as np
 
 from bftrain import EventLog, save_log
 from bftrain.node_units import GPU, slot_name
-from bftrain_datasets.log.builder import LogBuilder
+from bftrain_datasets.log.eventlog import LogBuilder
 from bftrain_datasets.log.provenance import LogProvenance
 
 HOSTS, GPUS = 32, 8

@@ -35,8 +35,7 @@ from bftrain.values.events import (
     TaskSubmitted,
 )
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.log.builder import log_from_pool_changes
-from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.eventlog import EventLog, log_from_pool_changes
 from bftrain_datasets.log.provenance import LogProvenance, ProvenanceSource
 from bftrain_replay.run.result import result_of
 from bftrain_replay.simulation.engine import EngineRun

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from bftrain import Settings, TaskSpec, build_harvester, generate_log, generate_mix, load_log, load_tasks, save_log
-from bftrain_datasets.log.builder import LogBuilder
+from bftrain_datasets.log.eventlog import LogBuilder
 from bftrain_datasets.workloads.task_generators import TaskShape, generate_trials
 from bftrain_replay.simulation.engine import run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bftrain import EventLog, NodeState
-from bftrain_datasets.log.builder import LogBuilder
+from bftrain_datasets.log.eventlog import LogBuilder
 from bftrain_datasets.log.provenance import LogProvenance
 
 

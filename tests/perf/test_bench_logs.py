@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bftrain import EventLog, generate_log, load_log, save_log
-from bftrain_datasets.log.builder import LogBuilder
+from bftrain_datasets.log.eventlog import LogBuilder
 from bftrain_datasets.log.measures import summarise
 from tests.helpers.figures import Figures
 from tests.perf.test_bench_import import timed

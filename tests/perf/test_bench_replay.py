@@ -27,7 +27,7 @@ from bftrain import (
     load_log,
     save_log,
 )
-from bftrain_datasets.log.builder import log_from_pool_changes
+from bftrain_datasets.log.eventlog import log_from_pool_changes
 from bftrain_replay.simulation.engine import run
 from tests.helpers.core_storms import NamedAlone
 from tests.helpers.figures import Figures

@@ -31,7 +31,7 @@ from bftrain import (
     TaskSpec,
     build_harvester,
 )
-from bftrain_datasets.log.builder import log_from_pool_changes
+from bftrain_datasets.log.eventlog import log_from_pool_changes
 
 NODES = tuple("abcdef")
 LOST = {"preemption": 0.0, "rescaling": 0.0, "start_up": 0.0}

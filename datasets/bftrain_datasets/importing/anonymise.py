@@ -19,8 +19,7 @@ from bftrain.node_units import NODE, node_of
 from bftrain.nodesets import natural_order
 from bftrain.registry import BUILT_IN
 from bftrain_datasets.importing.findings import ASIDE, HAZARDS, READ, USED
-from bftrain_datasets.log.builder import COUNTS, LogBuilder
-from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.eventlog import COUNTS, EventLog, LogBuilder
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance
 
 KEY_BYTES: Final = 32

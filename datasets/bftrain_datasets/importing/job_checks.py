@@ -21,6 +21,9 @@ from bftrain_datasets.importing.job_columns import (
     BAD_TIME,
     JobStays,
     JobTable,
+    NodeOutages,
+    OpenJob,
+    OpenJobTable,
     file_and_line,
     key_of,
     place_of,
@@ -38,11 +41,9 @@ from bftrain_datasets.importing.machine_nodes import (
     NodeSets,
     Units,
 )
-from bftrain_datasets.importing.open_jobs import NodeOutages, OpenJob, OpenJobTable
 from bftrain_datasets.importing.text_columns import Texts
 from bftrain_datasets.log import time_formats
-from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import NodeState
+from bftrain_datasets.log.eventlog import LogBuilder, NodeState
 from bftrain_datasets.log.idle_doubts import PROCS_AS_NODES, ROWS_ASIDE, DoubtfulStays
 from bftrain_datasets.log.provenance import DoubtfulTime
 

@@ -23,8 +23,7 @@ from bftrain_datasets.importing.job_columns import (
     spans_by_time,
 )
 from bftrain_datasets.log import time_formats
-from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
+from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog, LogBuilder
 from bftrain_datasets.log.idle_doubts import OVER_CAPACITY, curve_of
 from bftrain_datasets.log.provenance import LogProvenance
 

@@ -18,8 +18,7 @@ from bftrain.errors import BadInput, suggestion
 from bftrain.files import CsvFile, by_suffix, whole_text
 from bftrain.node_units import NODE, expand_slots, node_of
 from bftrain.nodesets import expand
-from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import BUSY, DOWN, EventLog
+from bftrain_datasets.log.eventlog import BUSY, DOWN, EventLog, LogBuilder
 from bftrain_datasets.log.log_columns import is_node_name
 from bftrain_datasets.log.measures import fragments
 from bftrain_datasets.log.time_formats import from_end, window

@@ -19,8 +19,7 @@ from bftrain.errors import BadValue
 from bftrain.node_units import GPU, NODE
 from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.log import npz_log
-from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import EventLog, NodeState
+from bftrain_datasets.log.eventlog import EventLog, LogBuilder, NodeState
 from bftrain_datasets.log.provenance import LogProvenance
 
 SUMMIT_NODES: Final = 4734

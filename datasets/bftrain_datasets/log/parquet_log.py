@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from bftrain.errors import BadInput
 from bftrain.files import check_unpacked
 from bftrain_datasets.log import table_log
-from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import FORMAT, STATE_WORDS, EventLog
+from bftrain_datasets.log.eventlog import FORMAT, STATE_WORDS, EventLog, LogBuilder
 from bftrain_datasets.log.log_columns import epochs, first_mentioned
 
 KIND: Final = "Parquet"

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from bftrain.errors import BadInput, suggestion
 from bftrain.files import CsvFile
 from bftrain.values import wire
-from bftrain_datasets.log.builder import LogBuilder
-from bftrain_datasets.log.eventlog import FORMAT, STATE_WORDS, EventLog, NodeState
+from bftrain_datasets.log.eventlog import FORMAT, STATE_WORDS, EventLog, LogBuilder, NodeState
 from bftrain_datasets.log.log_columns import is_node_name
 from bftrain_datasets.log.provenance import LogProvenance, ProvenanceSource
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from bftrain.node_units import CORE, NODE
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
-from bftrain_datasets.importing.open_jobs import OpenJob
+from bftrain_datasets.importing.job_columns import OpenJob
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.job_tables.tables import dig, format_of, records
 

@@ -27,8 +27,8 @@ from typing import Final
 from bftrain.node_units import CORE, GPU, NODE
 from bftrain.nodesets import expand
 from bftrain_datasets.importing.job_checks import RecordIntake
+from bftrain_datasets.importing.job_columns import OpenJob
 from bftrain_datasets.importing.machine_nodes import Share, Units, slots_of
-from bftrain_datasets.importing.open_jobs import OpenJob
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_columns import first_lines, moments
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bftrain import BadInput, NodeState
-from bftrain_datasets.log.builder import LogBuilder, log_from_pool_changes
+from bftrain_datasets.log.eventlog import LogBuilder, log_from_pool_changes
 from bftrain_datasets.log.provenance import LogProvenance
 from tests.helpers.transitions import log_from_transitions
 

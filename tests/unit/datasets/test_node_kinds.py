@@ -13,8 +13,8 @@ from pyarrow import parquet
 
 from bftrain import BadInput, BadValue, EventLog, NodesJoined, NodesLeft, NodeState, load_log, save_log
 from bftrain_datasets.importing.anonymise import anonymised, pseudonym
-from bftrain_datasets.log.builder import LogBuilder, log_from_pool_changes
 from bftrain_datasets.log.edits import close_short_gaps, mark_down
+from bftrain_datasets.log.eventlog import LogBuilder, log_from_pool_changes
 from bftrain_datasets.log.measures import largest_by_kind, summarise
 from tests.helpers.in_process import CommandLine
 

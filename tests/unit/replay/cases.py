@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import bftrain
 from bftrain import EventLog, ReplaySettings, Settings, SpeedCurve, TaskSpec, generate_mix
-from bftrain_datasets.log.builder import LogBuilder, log_from_pool_changes
+from bftrain_datasets.log.eventlog import LogBuilder, log_from_pool_changes
 from bftrain_datasets.workloads.task_generators import TaskShape
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
 from bftrain_replay.study.study import check_parts, cluster_study
