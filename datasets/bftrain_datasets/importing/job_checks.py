@@ -155,8 +155,7 @@ class RecordIntake(FindingsTally):
     def close(self) -> None:
         """Process the jobs without a recorded end. Call it after all files."""
         self._clusters.check()
-        closed = self.open_jobs.close()
-        for job, end_s, restarted in closed.jobs:
+        for job, end_s, restarted in self.open_jobs.close():
             if restarted:
                 self.note("restarted", where=self.place_name(job.place))
             self.file_number, line = file_and_line(job.place)
@@ -164,9 +163,6 @@ class RecordIntake(FindingsTally):
             self.open_job(job, end_s)
         self.settle()
         self.sets.clear()
-        if closed.lost_ends_s:
-            self.unuse("missing_time", self.place_name(closed.place), len(closed.lost_ends_s), 0.0)
-            self.doubtful_stays.add(ROWS_ASIDE, -math.inf, closed.lost_ends_s, 1)
         same = self.sets.spellings()
         if same:
             first = next(iter(same))
@@ -231,7 +227,6 @@ class RecordIntake(FindingsTally):
         """Complete the row with the end time of an already started job."""
         self.job(
             *(job.job, job.start_s, end_s, job.nodes),
-            count=job.count,
             queue=job.queue,
             expand=job.expand,
             units=job.units,

@@ -9,7 +9,7 @@ import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -341,7 +341,6 @@ def latest_ends(first: NDArray[np.bool_], end: NDArray[np.float64]) -> NDArray[n
     return np.maximum.accumulate(pairs).imag
 
 
-MOST_ENDED: Final = 1 << 14  # maximum number of recently finished jobs to remember
 SAME_START_S: Final = 60.0  # tolerance between two records of the same start
 
 
@@ -363,18 +362,6 @@ class OpenJob:
     units: Units = 0
     user: str = ""
     submit_s: float | None = None
-    count: int = 0
-
-
-class ClosedJobs(NamedTuple):
-    """Jobs still open after all records, each with its end and whether it restarted before the end was read.
-
-    ``lost_ends_s`` are end times of jobs with no recorded start; ``place`` is the place of the first.
-    """
-
-    jobs: list[tuple[OpenJob, float, bool]]
-    lost_ends_s: Sequence[float]
-    place: int
 
 
 class OpenJobTable:
@@ -389,12 +376,9 @@ class OpenJobTable:
         self.first_begun_s = math.inf
         self._open: dict[str, OpenJob] = {}
         self._unended: list[OpenJob] = []  # restarted jobs with no recorded end
-        self._ended: dict[str, None] = {}
         self._end_job = array("q")
         self._end_s = array("d")
         self._end_start = array("d")
-        self._end_place = array("q")
-        self._end_counts = array("b")
 
     def get(self, job: str) -> OpenJob | None:
         """Return the job if it is running."""
@@ -414,7 +398,6 @@ class OpenJobTable:
             self._unended.append(known)
         self.any_begun = True
         self._open[job.job] = job
-        self._ended.pop(job.job, None)
         return True
 
     def end(self, job: str, end_s: float) -> OpenJob | None:
@@ -423,58 +406,39 @@ class OpenJobTable:
         if known is None or end_s < known.start_s:
             return None
         del self._open[job]
-        if len(self._ended) >= MOST_ENDED:
-            del self._ended[next(iter(self._ended))]
-        self._ended[job] = None
         return known
 
-    def recently_ended(self, job: str) -> bool:
-        """Return whether the job is among the most recently finished jobs."""
-        return job in self._ended
-
-    def end_before_start(
-        self, job: str, end_s: float, place: int, *, start_s: float = math.nan, counts: bool = True
-    ) -> None:
-        """Store the end time of a job before its start is read. If no start follows, it is a doubt if ``counts``."""
+    def end_before_start(self, job: str, start_s: float, end_s: float) -> None:
+        """Store the start and end time of a finished job, in case its start is read later."""
         self._end_job.append(key_of(job))
         self._end_s.append(end_s)
         self._end_start.append(start_s)
-        self._end_place.append(place)
-        self._end_counts.append(counts)
 
-    def close(self) -> ClosedJobs:
-        """Return the remaining jobs: they are still running, unless an earlier read end matches."""
-        matched = np.zeros(len(self._end_s), dtype=np.bool_)
+    def close(self) -> list[tuple[OpenJob, float, bool]]:
+        """Return the remaining jobs, each with its end, and whether it restarted before its end was read.
+
+        Jobs are still running, unless an earlier read end matches.
+        """
         left = [*self._unended, *self._open.values()]
-        closed: list[tuple[OpenJob, float, bool]] = []
-        if left:
-            wanted = {key_of(job.job) for job in left}
-            among = np.isin(np.array(self._end_job, dtype=np.int64), np.fromiter(wanted, dtype=np.int64))
-            ends: dict[int, list[int]] = {}  # job -> indices of its recorded end times
-            for number in np.flatnonzero(among).tolist():
-                ends.setdefault(self._end_job[number], []).append(number)
-            closed = [found for job in left if (found := self._end_of(job, ends, matched)) is not None]
         self._open.clear()
         self._unended.clear()
-        lost = np.flatnonzero(~matched & np.array(self._end_counts, dtype=np.bool_))
-        return ClosedJobs(
-            closed, np.array(self._end_s)[lost].tolist(), self._end_place[int(lost[0])] if lost.size else 0
-        )
+        if not left:
+            return []
+        wanted = {key_of(job.job) for job in left}
+        among = np.isin(np.array(self._end_job, dtype=np.int64), np.fromiter(wanted, dtype=np.int64))
+        ends: dict[int, list[int]] = {}  # job -> indices of its recorded end times
+        for number in np.flatnonzero(among).tolist():
+            ends.setdefault(self._end_job[number], []).append(number)
+        return [found for job in left if (found := self._end_of(job, ends)) is not None]
 
-    def _end_of(
-        self, job: OpenJob, ends: dict[int, list[int]], matched: NDArray[np.bool_]
-    ) -> tuple[OpenJob, float, bool] | None:
+    def _end_of(self, job: OpenJob, ends: dict[int, list[int]]) -> tuple[OpenJob, float, bool] | None:
         """Return a remaining job with its end; ``None`` if another row describes it completely."""
         after = [number for number in ends.get(key_of(job.job), ()) if self._end_s[number] >= job.start_s]
-        first = min(after, key=self._end_s.__getitem__, default=None)
         end_s = math.inf if job.may_end_s is None else job.may_end_s
-        if first is not None:
-            matched[first] = True
-            start_s = self._end_start[first]
-            if abs(start_s - job.start_s) <= SAME_START_S:
-                return None
-            end_s = min(end_s, self._end_s[first] if math.isnan(start_s) else start_s)
-        return job, end_s, first is None and job.restarted
+        if not after:
+            return job, end_s, job.restarted
+        start_s = self._end_start[min(after, key=self._end_s.__getitem__)]
+        return None if abs(start_s - job.start_s) <= SAME_START_S else (job, min(end_s, start_s), False)
 
 
 class NodeOutages:
@@ -483,8 +447,8 @@ class NodeOutages:
     def __init__(self) -> None:
         self._reports: dict[str, list[tuple[float, bool, str]]] = {}
 
-    def tell(self, node: str, time_s: float, *, out: bool, why: str = "") -> None:
-        """Record that a node fails or returns. With several reasons ``why``, each must be cleared."""
+    def tell(self, node: str, time_s: float, *, out: bool, why: str) -> None:
+        """Record that a node fails or returns for the reason ``why``; each reason must be cleared."""
         self._reports.setdefault(node, []).append((time_s, out, why))
 
     @property
@@ -514,10 +478,8 @@ class NodeOutages:
             was_out = bool(reasons)
             if out:
                 reasons.add(why)
-            elif why:
-                reasons.discard(why)
             else:
-                reasons.clear()
+                reasons.discard(why)
             if reasons and not was_out:
                 begin_s = time_s
             elif was_out and not reasons:

@@ -90,7 +90,7 @@ def _add_pod(pod: Mapping[str, Any], intake: RecordIntake) -> None:
             intake.set_aside("repeated")
     else:
         known = intake.open_jobs.end(job, end_s)
-        intake.open_jobs.end_before_start(job, end_s, intake.place(), start_s=start_s, counts=False)
+        intake.open_jobs.end_before_start(job, start_s, end_s)
         start_s = min(start_s, known.start_s) if known else start_s
         intake.job(job, start_s, end_s, node, count=1, queue=queue, units=units)
 

@@ -219,7 +219,7 @@ def _ended(record: _Record, intake: RecordIntake) -> None:
         end_s = intake.seconds(record.when)
     known = intake.open_jobs.end(record.job, end_s)
     if known is None:
-        intake.open_jobs.end_before_start(record.job, end_s, intake.place(), start_s=start_s or end_s, counts=False)
+        intake.open_jobs.end_before_start(record.job, start_s or end_s, end_s)
     elif start_s is None or known.start_s > start_s:  # the job released nodes since its start
         start_s = known.start_s
     nodes = record.nodes() or (known.nodes if known else "")
