@@ -271,13 +271,13 @@ class FindingsTally:
         """Use several rows."""
         self.used += rows
 
-    def set_aside(self, reason: str, node_s: float = 0.0) -> None:
+    def set_aside(self, reason: str) -> None:
         """Skip the row."""
         self._close_row()
         if not HAZARDS[reason].aside:
             raise Fault(f"'{reason}' is no reason to set a row aside", where=self.where)
         self.aside[reason] += 1
-        self.note(reason, node_s=node_s)
+        self.note(reason)
         if reason == "malformed" and self.where == self._unended:
             self.note("truncated")
 
