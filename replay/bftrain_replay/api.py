@@ -20,7 +20,7 @@ from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log
 from bftrain_datasets.scheduling import scheduling
 from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
-from bftrain_replay.rounds import round_folder, simulation
+from bftrain_replay.rounds import round_result, simulation
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.run.provenance import InputSource, file_name
 from bftrain_replay.run.run import Run
@@ -131,7 +131,7 @@ def rounds(
     12
     """
     settings = msgspec.structs.replace(settings or RoundSettings(), **options)
-    return round_folder.run_of(simulation.simulate(source, tasks, settings))
+    return round_result.run_of(simulation.simulate(source, tasks, settings))
 
 
 def schedule(

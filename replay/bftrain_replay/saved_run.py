@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from bftrain_replay.rounds.round_folder import ROUNDS
+from bftrain_replay.rounds.round_result import ROUNDS
 from bftrain_replay.run.run import Run, load
 from bftrain_replay.schedule_run import SCHEDULE
 from bftrain_replay.study_run import REPLAY

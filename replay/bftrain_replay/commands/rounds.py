@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.rounds.round_folder import RoundSource
-    from bftrain_replay.rounds.round_result import RoundResult
+    from bftrain_replay.rounds.round_result import RoundResult, RoundSource
     from bftrain_replay.run.task_figures import TaskPercentiles
 
 _HOUR_S: Final = 3600.0
@@ -75,7 +74,7 @@ def command(config: Path | None, out: Output, **given: Any) -> None:  # noqa: AN
     """Share the time of nodes in rounds among the tasks of a file, on a cluster or on the idle nodes of LOG."""
     from bftrain.result_folder import ResultFolder
     from bftrain.taskfiles.files import load_tasks
-    from bftrain_replay.rounds.round_folder import ROUNDS, run_of
+    from bftrain_replay.rounds.round_result import ROUNDS, run_of
 
     tasks: Path = given["task_file"]
     own = {name: given.pop(name) for name in ("log", "cluster", "kinds", "task_file", "folder", "tables", "overwrite")}
@@ -102,7 +101,7 @@ def command(config: Path | None, out: Output, **given: Any) -> None:  # noqa: AN
 
 
 def _source(asked: ReplayRequest) -> tuple[Mapping[str, int] | EventLog, RoundSource]:
-    from bftrain_replay.rounds.round_folder import RoundSource
+    from bftrain_replay.rounds.round_result import RoundSource
     from bftrain_replay.simulation.fixed_cluster import FixedCluster
 
     tasks = str(asked.task_file)

@@ -12,7 +12,7 @@ import msgspec
 from bftrain.errors import BadInput
 from bftrain.node_units import NODE, UNITS
 from bftrain.values import wire
-from bftrain_replay.rounds.round_folder import FORMAT as ROUNDS
+from bftrain_replay.rounds.round_result import FORMAT as ROUNDS
 from bftrain_replay.rounds.round_result import RoundSummary
 from bftrain_replay.run.provenance import FORMAT as REPLAY
 from bftrain_replay.run.result import ReplaySummary
