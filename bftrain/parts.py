@@ -35,7 +35,7 @@ from bftrain.errors import (
     raised,
     suggestion,
 )
-from bftrain.ports import ChoosingAdmission, Metric, Objective, SharingPolicy
+from bftrain.ports import Admission, Metric, Objective, SharingPolicy
 from bftrain.values.sharing import Entity
 
 ENTITIES: Final = "entities"  # admissions with a parameter of this name receive the entities
@@ -152,7 +152,7 @@ def as_objective(name: str, found: object) -> Objective:
     raise BadInput(f"is of the type {type(found).__name__}", where=where, fix=fix)
 
 
-def resolve_admission(said: str, max_tasks: int, entities: Mapping[str, Entity] | None = None) -> ChoosingAdmission:
+def resolve_admission(said: str, max_tasks: int, entities: Mapping[str, Entity] | None = None) -> Admission:
     """Return the admission described by ``said``, for up to ``max_tasks`` tasks.
 
     Its factory is called with ``max_tasks``, the settings, and the users' ``entities`` if it has such a parameter.
@@ -174,7 +174,7 @@ def resolve_admission(said: str, max_tasks: int, entities: Mapping[str, Entity] 
         raise BadInput(error.what, where=where, fix=error.fix) from error
     except Exception as error:
         raise BrokenPlugin(f"cannot be created: {described(error)}", where=where) from error
-    if isinstance(made, ChoosingAdmission) and not isinstance(made, type):
+    if isinstance(made, Admission) and not isinstance(made, type):
         return made
     what = "does not implement bftrain.ports: needs a name, and choose(queue)"
     raise BrokenPlugin(what, where=where, fix="docs/how-to/parts.md has an example")

@@ -155,7 +155,7 @@ class Queue(Protocol):
 
 
 @runtime_checkable
-class ChoosingAdmission(NamedPart, Protocol):
+class Admission(NamedPart, Protocol):
     """Chooses the competing tasks from all available data.
 
     Created by a factory with the argument ``max_tasks``, keyword arguments for the user's settings, and the
@@ -167,11 +167,8 @@ class ChoosingAdmission(NamedPart, Protocol):
         """Return the names of the competing tasks, optionally with size limits; must not change any state."""
 
 
-Admission = ChoosingAdmission
-
-
 @runtime_checkable
-class NotingAdmission(ChoosingAdmission, Protocol):
+class NotingAdmission(Admission, Protocol):
     """Chooses the competing tasks from the history, which it records and which survives a restart."""
 
     def note(self, news: AdmissionUpdate) -> None:

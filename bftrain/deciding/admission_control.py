@@ -11,7 +11,7 @@ import msgspec
 from bftrain.deciding.admission import FirstComeAdmission
 from bftrain.deciding.task_table import TaskEntry, TaskTable
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin, raised
-from bftrain.ports import ChoosingAdmission, NotingAdmission
+from bftrain.ports import Admission, NotingAdmission
 from bftrain.values.events import (
     AdmissionUpdate,
     Event,
@@ -82,7 +82,7 @@ class AdmissionSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 class AdmissionControl:
     """Calls the admission and checks its results. Reads the task table and never changes it."""
 
-    def __init__(self, admission: ChoosingAdmission, task_table: TaskTable) -> None:
+    def __init__(self, admission: Admission, task_table: TaskTable) -> None:
         self._admission = admission
         self._stateful = admission if isinstance(admission, NotingAdmission) else None
         self._task_table = task_table

@@ -25,7 +25,7 @@ from bftrain.deciding.solve_with_fallback import ChosenSizes, choose, keep_runni
 from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadInput
 from bftrain.node_units import host_of
-from bftrain.ports import ChoosingAdmission, Objective, Placement, Solver, objective_capabilities, solver_capabilities
+from bftrain.ports import Admission, Objective, Placement, Solver, objective_capabilities, solver_capabilities
 from bftrain.values.actions import Action, Plan, Release
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.decision import Decision, decision_of
@@ -72,7 +72,7 @@ class Harvester:
         solver: Solver,
         objective: Objective,
         fallback: Solver | None = None,
-        admission: ChoosingAdmission | None = None,
+        admission: Admission | None = None,
         placement: Placement = neighbours,
         horizon_s: float | str = AUTO,
         turn_s: float = 0.0,

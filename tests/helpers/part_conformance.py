@@ -13,7 +13,7 @@ from bftrain.deciding.objectives import throughput
 from bftrain.deciding.placement import grouped
 from bftrain.errors import BftrainError
 from bftrain.parts import measured, resolve_metric
-from bftrain.ports import Admission, Availability, ChoosingAdmission, Placement, SolverCapabilities
+from bftrain.ports import Admission, Availability, Placement, SolverCapabilities
 from bftrain.values import wire
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, TaskSubmitted
@@ -35,11 +35,11 @@ class Nonconformance(AssertionError):
 def check_admission(factory: Callable[..., Any], **settings: object) -> None:
     """Test the admission that ``factory(max_tasks, **settings)`` returns with random sequences of events."""
 
-    def made() -> Admission | ChoosingAdmission:
+    def made() -> Admission:
         found = factory(MAX_TASKS, **settings)
-        _require(isinstance(found, Admission | ChoosingAdmission), "has no name, or neither choose(queue) nor admit")
+        _require(isinstance(found, Admission), "has no name, or no choose(queue)")
         _require(isinstance(found.name, str) and bool(found.name), f"is called {found.name!r}, not a name")
-        checked: Admission | ChoosingAdmission = found
+        checked: Admission = found
         return checked
 
     for seed in range(_SEQUENCES):
@@ -88,7 +88,7 @@ def check_metric(metric: Callable[..., object], run: object) -> None:
     _require(repr(first) == repr(second), "returns other numbers when called again")
 
 
-def _harvester(admission: Admission | ChoosingAdmission, placement: Placement) -> Harvester:
+def _harvester(admission: Admission, placement: Placement) -> Harvester:
     return Harvester(
         solver=_InOrderSolver(),
         objective=throughput,

@@ -106,7 +106,7 @@ class Stumbles(CampaignAdmission):  # type: ignore[misc]  # loaded by its name
     ("factory", "words"),
     [
         (Nameless, "is called '', not a name"),
-        (lambda _most: object(), "has no name, or neither choose(queue) nor admit"),
+        (lambda _most: object(), "has no name, or no choose(queue)"),
         (Inventive, "names 'unknown', not an unfinished task"),
         (Stingy, "lets task '"),
         (Dice, "returns another result"),
