@@ -136,14 +136,9 @@ def raised(error: BaseException) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Return the type, message and place of an exception."""
-    return f"{type(error).__name__}: {error}{place(error)}"
-
-
-def place(error: BaseException) -> str:
-    """Return ``, at FILE:LINE: SOURCE``; empty if the exception passed only through bftrain code."""
-    found = source_line(error)
-    return "" if found is None else f", at {found}"
+    """Return the type, message and place of an exception; without the place if it passed only through bftrain code."""
+    place = source_line(error)
+    return f"{type(error).__name__}: {error}{f', at {place}' if place else ''}"
 
 
 def source_line(error: BaseException) -> str | None:

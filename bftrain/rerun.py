@@ -150,7 +150,7 @@ def _following_harvester(settings: Settings) -> tuple[RememberingSolver | None, 
         admission = resolve_admission(settings.admission, settings.max_tasks, settings.entities)
     stateful = admission if isinstance(admission, NotingAdmission) else None
     return None, Harvester(
-        solver=_RecordedSolver(),
+        solver=find_solver("greedy"),  # never asked
         objective=throughput,
         admission=stateful,
         turn_s=settings.turn_s,
@@ -190,15 +190,3 @@ def recover(journal: Journal, settings: Settings) -> Harvester:
     if settings != before:
         journal.keep(settings, harvester.snapshot)
     return harvester
-
-
-class _RecordedSolver:
-    name = "recorded"
-
-    def available(self) -> Availability:
-        """Return that it is not available."""
-        return Availability(ok=False, reason="a placeholder for recorded decisions")
-
-    def solve(self, table: ValueTable, limits: Limits) -> Solution:  # noqa: ARG002 - the port's signature
-        """Return a failed solution."""
-        return Solution.failed(self.name, "a placeholder for recorded decisions")

@@ -56,60 +56,49 @@ class LazyGroup(CommandGroup):
                 formatter.write_dl([(f"{name:{width}}", entry.about) for name, entry in section.items()])
 
 
-def _live(name: str) -> str:
-    return f"bftrain.live.commands.{name}"
-
-
-def _logs(name: str) -> str:
-    return f"bftrain_datasets.commands.{name}"
-
-
-def _replays(name: str) -> str:
-    return f"bftrain_replay.commands.{name}"
-
-
-def _tools(name: str) -> str:
-    return f"bftrain.cli.{name}"
-
+_LIVE: Final = "bftrain.live.commands."
+_LOGS: Final = "bftrain_datasets.commands."
+_REPLAYS: Final = "bftrain_replay.commands."
+_TOOLS: Final = "bftrain.cli."
 
 # The order of a newcomer's needs
 SECTIONS: Final = {
     "Logs": {
         "import": CommandEntry(
-            _logs("import_"), "Convert a scheduler's records (sacct, PBS, SWF, ...) to a log of idle nodes."
+            _LOGS + "import_", "Convert a scheduler's records (sacct, PBS, SWF, ...) to a log of idle nodes."
         ),
-        "inspect": CommandEntry(_logs("inspect"), "Describe a log: its idle node-time, and how it is fragmented."),
-        "slice": CommandEntry(_logs("slice"), "Extract a part of a log; remove names before you publish it."),
-        "generate": CommandEntry(_logs("generate"), "Generate logs and task files; list measured models."),
+        "inspect": CommandEntry(_LOGS + "inspect", "Describe a log: its idle node-time, and how it is fragmented."),
+        "slice": CommandEntry(_LOGS + "slice", "Extract a part of a log; remove names before you publish it."),
+        "generate": CommandEntry(_LOGS + "generate", "Generate logs and task files; list measured models."),
     },
     "Simulate": {
-        "demo": CommandEntry(_replays("demo"), "Replay the built-in sample log and write a report, in seconds."),
-        "replay": CommandEntry(_replays("replay"), "Replay a log with tasks: harvest, losses, and upper bound."),
-        "rounds": CommandEntry(_replays("rounds"), "Share a cluster, or a log's idle nodes, among tasks in rounds."),
-        "schedule": CommandEntry(_replays("schedule"), "Simulate a batch scheduler on an SWF log: waits, idle nodes."),
-        "sweep": CommandEntry(_replays("sweep"), "Replay all combinations of the options in a file, in parallel."),
-        "compare": CommandEntry(_replays("compare"), "Compare the figures of several replays."),
-        "report": CommandEntry(_replays("report"), "Draw a replay: a page, pictures for papers, or a trace."),
-        "assess": CommandEntry(_replays("assess"), "Estimate the weekly harvest of your idle nodes, and its worth."),
-        "reproduce": CommandEntry(_replays("reproduce"), "Reproduce the figures of published systems."),
+        "demo": CommandEntry(_REPLAYS + "demo", "Replay the built-in sample log and write a report, in seconds."),
+        "replay": CommandEntry(_REPLAYS + "replay", "Replay a log with tasks: harvest, losses, and upper bound."),
+        "rounds": CommandEntry(_REPLAYS + "rounds", "Share a cluster, or a log's idle nodes, among tasks in rounds."),
+        "schedule": CommandEntry(_REPLAYS + "schedule", "Simulate a batch scheduler on an SWF log: waits, idle nodes."),
+        "sweep": CommandEntry(_REPLAYS + "sweep", "Replay all combinations of the options in a file, in parallel."),
+        "compare": CommandEntry(_REPLAYS + "compare", "Compare the figures of several replays."),
+        "report": CommandEntry(_REPLAYS + "report", "Draw a replay: a page, pictures for papers, or a trace."),
+        "assess": CommandEntry(_REPLAYS + "assess", "Estimate the weekly harvest of your idle nodes, and its worth."),
+        "reproduce": CommandEntry(_REPLAYS + "reproduce", "Reproduce the figures of published systems."),
     },
     "Train": {
-        "train": CommandEntry(_live("train"), "Train a script elastically on this machine, and measure resizing."),
-        "check": CommandEntry(_live("train:check"), "Check whether a training script can be resized."),
+        "train": CommandEntry(_LIVE + "train", "Train a script elastically on this machine, and measure resizing."),
+        "check": CommandEntry(_LIVE + "train:check", "Check whether a training script can be resized."),
     },
     "Live": {
-        "live": CommandEntry(_live("live"), "Train on idle nodes next to a batch scheduler; --demo needs none."),
-        "submit": CommandEntry(_live("submit"), "Submit a task to a live run."),
-        "status": CommandEntry(_live("tasks:status"), "Show a live run and its tasks, or one task."),
-        "logs": CommandEntry(_live("tasks:logs"), "Print the output of a task's workers."),
-        "task": CommandEntry(_live("tasks:task_group"), "Pause, resume, cancel or edit tasks; list their node-hours."),
+        "live": CommandEntry(_LIVE + "live", "Train on idle nodes next to a batch scheduler; --demo needs none."),
+        "submit": CommandEntry(_LIVE + "submit", "Submit a task to a live run."),
+        "status": CommandEntry(_LIVE + "tasks:status", "Show a live run and its tasks, or one task."),
+        "logs": CommandEntry(_LIVE + "tasks:logs", "Print the output of a task's workers."),
+        "task": CommandEntry(_LIVE + "tasks:task_group", "Pause, resume, cancel or edit tasks; list their node-hours."),
     },
     "Tools": {
-        "doctor": CommandEntry(_tools("doctor"), "Find what is missing or broken here, with the fix."),
-        "solve": CommandEntry(_tools("solve"), "Solve one allocation problem with one solver or all."),
-        "decide": CommandEntry(_tools("decide"), "Read events as JSON lines, write actions as JSON lines."),
-        "journal": CommandEntry(_replays("journal"), "Inspect a journal; verify that its decisions are the same."),
-        "explain": CommandEntry(_replays("explain"), "Explain a figure: U, rho, the harvest, the causes of losses."),
+        "doctor": CommandEntry(_TOOLS + "doctor", "Find what is missing or broken here, with the fix."),
+        "solve": CommandEntry(_TOOLS + "solve", "Solve one allocation problem with one solver or all."),
+        "decide": CommandEntry(_TOOLS + "decide", "Read events as JSON lines, write actions as JSON lines."),
+        "journal": CommandEntry(_REPLAYS + "journal", "Inspect a journal; verify that its decisions are the same."),
+        "explain": CommandEntry(_REPLAYS + "explain", "Explain a figure: U, rho, the harvest, the causes of losses."),
     },
 }
 COMMANDS: Final = {name: entry for section in SECTIONS.values() for name, entry in section.items()}

@@ -37,38 +37,26 @@ class DurationType(click.ParamType[float]):
         return seconds if self._range is None else self._range.convert(seconds, param, ctx)
 
 
-class SecondsOrWord(click.ParamType["float | str"]):
-    """Parses a duration, or ``word`` in upper or lower case."""
+class OrWord(click.ParamType["float | str"]):
+    """Parses a duration, or a whole ``number``, or ``word`` in upper or lower case."""
 
-    def __init__(self, word: str) -> None:
-        self._word = word
-        self.name = f"{DURATION}|{word}"
+    def __init__(self, word: str, *, number: bool = False) -> None:
+        self._word, self._number = word, number
+        self.name = f"{'integer' if number else DURATION}|{word}"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float | str:
-        """Return the seconds, or the word in lower case."""
-        if str(value).lower() == self._word:
+        """Return the seconds or the number, or the word in lower case."""
+        text = str(value)
+        if text.lower() == self._word:
             return self._word
         try:
-            return parse_duration(str(value))
+            return int(text) if self._number else parse_duration(text)
         except ValueError:
-            meant = near(str(value).lower(), (self._word,))
+            if self._number:
+                self.fail(f"{value!r} is neither a number nor '{self._word}'", param, ctx)
+            meant = near(text.lower(), (self._word,))
             more = f" ({meant})" if meant else ""
             self.fail(f"{value!r} is neither a duration nor '{self._word}'{more}: write {FORMS}", param, ctx)
-
-
-class CountOrAuto(click.ParamType["int | str"]):
-    """Parses a number of at least 1, or ``auto`` in upper or lower case."""
-
-    name = "integer|auto"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """Return the number, or the word in lower case."""
-        if str(value).lower() == "auto":
-            return "auto"
-        try:
-            return int(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is neither a number nor 'auto'", param, ctx)
 
 
 P = ParamSpec("P")
@@ -101,7 +89,7 @@ def decides(function: Callable[P, R], *, auto_cap: bool = False) -> Callable[P, 
     every = options_of(Settings)
     if auto_cap:
         text = "How many tasks may compete; auto: as many as add 1 % to the proven bound [35]."
-        every["max_tasks"] = (CountOrAuto(), text)
+        every["max_tasks"] = (OrWord("auto", number=True), text)
     options = with_options(every)(shares_option(topology_option(function)))
     return heading("Decisions")(config_option(options))
 
@@ -124,7 +112,7 @@ def _type_of(setting: Setting) -> Any:  # noqa: ANN401 - click's own types
     if setting.option.choices:
         return click.Choice(tuple(setting.option.choices))
     if setting.option.word:
-        return SecondsOrWord(setting.option.word)
+        return OrWord(setting.option.word)
     if float in setting.types:
         return DurationType() if setting.name.endswith("_s") else float
     return int if int in setting.types else str

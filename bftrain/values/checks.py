@@ -289,6 +289,8 @@ def frozen_mapping(
     """
 
     def checked(given: object) -> Mapping[str, Any]:
+        if given is NOTHING:
+            return NOTHING
         items = dict(given)  # type: ignore[call-overload]  # dict() raises for other types
         names = (name if or_empty and name == "" else _name(name) for name in items)
         return MappingProxyType(dict(zip(names, map(convert, items.values()), strict=True)))
@@ -298,23 +300,18 @@ def frozen_mapping(
 
 def kinds(value: Struct, field: str) -> None:
     """Check that ``field`` maps names to kinds of nodes."""
-    if getattr(value, field) is not NOTHING:
-        frozen_mapping(value, field, _name, "a mapping from names to kinds")
+    frozen_mapping(value, field, _name, "a mapping from names to kinds")
 
 
 def mapped(value: Struct, field: str, kind: type[object]) -> Mapping[str, Any]:
     """Check that ``field`` maps names, possibly empty, to values of ``kind``."""
-    given: Mapping[str, Any] = getattr(value, field)
-    if given is NOTHING:
-        return given
-    wanted = f"a mapping from names to {kind.__name__} values"
-    return frozen_mapping(value, field, instance_of(kind), wanted, or_empty=True)
+    return frozen_mapping(
+        value, field, instance_of(kind), f"a mapping from names to {kind.__name__} values", or_empty=True
+    )
 
 
 def positive(value: Struct, field: str) -> None:
     """Check that ``field`` maps names to finite numbers above 0; the error names the first bad entry."""
-    if getattr(value, field) is NOTHING:
-        return
     for name, given in frozen_mapping(value, field, wanted="a mapping from names to numbers above 0").items():
         try:
             fine = _number(given) > 0.0
