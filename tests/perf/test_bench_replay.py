@@ -41,6 +41,7 @@ pytestmark = pytest.mark.bench
 MOST_MS = {35: 0.1, 100: 0.15}  # a decision in all, by how many tasks compete
 MOST_S = {35: 10.0, 100: 14.0}  # the whole command, of all cores together
 TASKS = 35
+THRIFTY = Path(__file__).parents[2] / "examples/objectives/thrifty.py"
 KEPT = tuple(f"kept{number}" for number in range(TASKS))
 
 
@@ -171,6 +172,21 @@ def test_the_compiled_core_as_a_part_of_the_harvester(figures: Figures, folder: 
     figures.add(f"{name} of the Harvester", 1e6 * min(named), "us")
     figures.add(f"{name}, compiled as a part of the Harvester's", min(compiled) / min(named))
     assert min(compiled) < 0.4 * min(named)
+
+
+def test_an_objective_of_ones_own(figures: Figures, folder: Path) -> None:
+    log = load_log(folder / "part.npz")
+    log = log.select(window=(log.start_s, log.start_s + 86400.0))
+    tasks = [replace(spec, name=f"{spec.name}-{number}") for number in range(4) for spec in generate_mix(1001, seed=0)]
+    took: dict[str, list[float]] = {"throughput": [], f"{THRIFTY}:thrifty": []}
+    for _ in range(3):
+        for objective, times in took.items():
+            begun = process_time()
+            done = run(log, tasks, build_harvester(Settings(objective=objective)))
+            times.append((process_time() - begun) / len(done.decisions))
+    built_in, own = map(min, took.values())
+    figures.add("an objective of one's own: a decision, as a multiple of the built-in's", own / built_in)
+    assert own < 2.0 * built_in
 
 
 def test_a_whole_machine_with_a_queue_that_never_empties(figures: Figures, folder: Path) -> None:
