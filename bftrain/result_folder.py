@@ -104,7 +104,9 @@ class FolderLock:
                 what = f"is in use by {holder if holder.startswith('process ') else 'another process'}"
                 fix = "wait for its end, or name another folder"
                 raise UsageError(what, where=str(self._folder), fix=fix) from error
-            text = "its file system has no locks: run no second command that writes there until this one has ended"
+            text = (
+                "its file system has no locks: do not start a second command that writes there before this one finishes"
+            )
             warnings.warn(f"{self._folder}: {text}", ResultWarning, stacklevel=3)
         with suppress(FileNotFoundError):
             return os.path.samestat(os.fstat(self._file), self._path.stat())

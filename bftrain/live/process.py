@@ -112,7 +112,9 @@ class LiveProcess:
             if beside is not None and not beside.cancelled():
                 beside.result()
             if self._now.is_set():
-                raise Interrupted("ended at once; what runs on the nodes is found again, or ends by itself")
+                raise Interrupted(
+                    "exited immediately; the next start finds what runs on the nodes, else it stops after a while"
+                )
         finally:
             began.cancel()
             ending.cancel()

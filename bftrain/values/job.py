@@ -71,4 +71,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         if sum(map(len, words)) > _LETTERS:
             checks.reject(self, "argv", f"is too long together with env: more than {_LETTERS} characters")
         if self.finish_code == _TRY_AGAIN:
-            checks.reject(self, "finish_code", f"must not be {_TRY_AGAIN}, by which programs say that they go on")
+            checks.reject(
+                self, "finish_code", f"must not be {_TRY_AGAIN}, which programs use to announce that they continue"
+            )

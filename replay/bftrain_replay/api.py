@@ -75,7 +75,7 @@ def replay(
     if sensitivity:
         check_rules(how)
         if metric is not None:
-            what = "replays in other processes, which a function cannot be handed to"
+            what = "replays in other processes, which cannot receive a function"
             raise UsageError(what, where="sensitivity", fix="name the objective as FILE.py:FUNCTION")
     events = load_log(Path(log)) if isinstance(log, str | Path) else log
     if not isinstance(events, EventLog):

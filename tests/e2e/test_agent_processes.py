@@ -260,6 +260,6 @@ def test_an_agent_waits_longer_each_time_before_it_starts_another(
     passed_s = time.monotonic() - began
     # 0.2, 0.4, 0.8, 1.6, ... s apart, looked at once a second: fewer than one a second
     assert len(starts.read_text().split()) - 3 <= passed_s
-    assert "its prefork server ended before it was ready; another one is started soon" in capfd.readouterr().err
+    assert "its prefork server exited before it was ready; another one starts soon" in capfd.readouterr().err
     one_node.spawn("", warm=False, argv=["true"])
     assert one_node.watched.until("exited")[2].code == 0, "commands do not need it"

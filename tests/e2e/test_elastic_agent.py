@@ -189,7 +189,7 @@ def test_who_does_not_know_the_secret_is_sent_away(tmp_path: Path) -> None:
                 greeting = connection.recv(4096)
                 assert set(json.loads(greeting)) == {"nonce"}
                 connection.sendall(line(greeting) if callable(line) else line)
-                assert connection.recv(4096) == b"", "the hub ends the connection"
+                assert connection.recv(4096) == b"", "the hub stops the connection"
         assert hub.nodes() == {}
         assert messages.all == []
     finally:

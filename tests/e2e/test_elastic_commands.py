@@ -88,7 +88,7 @@ def test_a_ddp_script_is_sent_to_the_change_that_the_docs_show(tmp_path: Path) -
         "keeps its values",
         "divides the work",
         "workers agree",
-        "goes on learning",
+        "continues to learn",
     ]
 
 
@@ -130,9 +130,7 @@ def test_a_program_that_is_no_python_script_runs(tmp_path: Path) -> None:
     [
         ("pass", "never called bftrain_elastic.run (put the training into run(state, train)"),
         pytest.param(
-            "report(samples=10)",
-            "trains by itself: its script never called bftrain_elastic.run",
-            marks=pytest.mark.soak,
+            "report(samples=10)", "trains alone: its script never called bftrain_elastic.run", marks=pytest.mark.soak
         ),
         ("1 / 0", "it failed: ZeroDivisionError: division by zero (fix this error, and run the script alone"),
         ("time.sleep(60)", "no step was reported (call report("),

@@ -78,7 +78,7 @@ def findings(folder: Path, script: str, *options: str) -> dict[str, Any]:
 )
 def test_workers_that_do_not_train_together_are_found(tmp_path: Path, script: str, name: str, fix: str) -> None:
     found = findings(tmp_path, script)
-    assert {one for one, finding in found.items() if not finding["ok"]} - {"goes on learning"} == {name}, found
+    assert {one for one, finding in found.items() if not finding["ok"]} - {"continues to learn"} == {name}, found
     words = {SAME: "all workers computed the same, so more nodes", APART: "no gradients were exchanged"}
     assert words[name] in found[name]["detail"]
     assert "at script.py:" in found[name]["detail"]
@@ -142,7 +142,7 @@ for epoch in range(1000):
 def test_workers_that_train_together_are_right(tmp_path: Path, script: str, options: list[str]) -> None:
     found = findings(tmp_path, script, *options)
     assert found["divides the work"]["ok"], found
-    assert {name for name, one in found.items() if not one["ok"]} <= {"goes on learning"}, found
+    assert {name for name, one in found.items() if not one["ok"]} <= {"continues to learn"}, found
 
 
 def test_a_ddp_script_is_right_under_launchers_that_restart_it_but_for_its_checkpoint(tmp_path: Path) -> None:

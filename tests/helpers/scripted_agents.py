@@ -67,7 +67,7 @@ class Agent:
             self._heard.clear()
 
     def is_sent_away(self) -> bool:
-        """Wait until the hub ends the connection."""
+        """Wait until the hub stops the connection."""
         while data := self._connection.recv(65536):
             list(self._sealed.feed(data))
         return True

@@ -317,7 +317,7 @@ def _repeats_itself(solver: Solver, optimal: bool) -> None:
     problem = _problem(9, *(_task(f"task{place}", curve, size=place) for place in range(4)))
     first = _Question(problem, 9000.0).check_solver(solver, optimal=optimal)
     second = _solve(solver, _table(problem))
-    _demand(first.sizes == second.sizes, f"asked again it says {dict(second.sizes)}", first)
+    _demand(first.sizes == second.sizes, f"a second call returns {dict(second.sizes)}", first)
 
 
 def _coupled_objective(solver: Solver, optimal: bool) -> None:
@@ -328,7 +328,7 @@ def _coupled_objective(solver: Solver, optimal: bool) -> None:
     solution = _solve(solver, table)
     if solution.quality is Quality.NONE:
         _demand(solution.termination is Termination.FAILED, "to refuse is to fail", solution)
-        _demand(bool(solution.solver_words), "a refusal must say why", solution)
+        _demand(bool(solution.solver_words), "a refusal must give a reason", solution)
     else:
         best = best_by_trying_all(table)
         _demand(_close(solution.value or 0.0, best) or not optimal, "this is not the best", solution)

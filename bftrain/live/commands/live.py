@@ -72,7 +72,7 @@ def command(
     if limit_s is not None and not demo:
         raise UsageError("is for the demo only", where="--for", fix="bftrain live --demo --for 60")
     if config is None and not demo:
-        fix = "bftrain live --example slurm > site.toml begins one; bftrain live --demo shows how it goes"
+        fix = "bftrain live --example slurm > site.toml creates one; bftrain live --demo shows a live run"
         raise UsageError("a live run needs the settings of a site", where="--config", fix=fix)
     with blocked_signals():
         if config is None:
@@ -240,7 +240,7 @@ def check_hooks(client: Client, out: Output) -> None:
 
     found = client.status().hooks
     if found is None:
-        fix = "bftrain live hooks install says what to add"
+        fix = "bftrain live hooks install prints what to add"
         raise NotAvailable("the live run reads no spool", where="[scheduler] spool", fix=fix)
     before, began = found.messages.get("check", 0), time.monotonic()
     send_check(Path(found.spool))

@@ -442,7 +442,7 @@ def edit(  # noqa: PLR0913 - one parameter an option
     changes["deadline_s"] = None if deadline is None else deadline.timestamp()
     if all(value is None for value in changes.values()):
         fix = "such as --weight 0.5; see bftrain task edit --help"
-        raise UsageError("nothing is to be changed", where="edit", fix=fix)
+        raise UsageError("no change is given", where="edit", fix=fix)
     changed = client.edit(task, wire.convert(changes, TaskEdit))
     out.result(changed, lambda: _in_words(changed))
 

@@ -42,8 +42,8 @@ from bftrain.values.wire import unchecked
 _log = logging.getLogger(__name__)
 _CAN_WAIT: Final = (NodesJoined, TaskSubmitted, TaskResumed, TaskMeasured)
 _OUTDATED: Final = 3  # consecutive outdated answers before the fallback solver is used
-HURRY: Final = "events came faster than it answered"
-HANGS: Final = "it did not come back"
+HURRY: Final = "events arrived faster than it answered"
+HANGS: Final = "it did not return"
 
 
 @dataclass(eq=False, repr=False)

@@ -307,7 +307,7 @@ def _missing(track: TaskProgressTrack) -> str:
     work, progress = track.record.spec.work_samples, track.progress
     if work is None or not progress.step or progress.samples >= work * _ALL_OF_IT:
         return ""  # the progress of a task that never reports is unknown
-    return f" ended well after {progress.samples:,.0f} of {work:,.0f} samples"
+    return f" finished after {progress.samples:,.0f} of {work:,.0f} samples"
 
 
 _LEARN_EVERY_S: Final = 5.0  # time between measurements of a task that reach the decisions

@@ -176,7 +176,7 @@ class TaskEdit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Check that there is a change."""
         checks.finite(self)
         if not self.changes:
-            checks.reject(self, "max_nodes", "nothing is to be changed", "give one of the fields")
+            checks.reject(self, "max_nodes", "no change is given", "give one of the fields")
 
     @property
     def changes(self) -> dict[str, Any]:

@@ -150,15 +150,15 @@ class HookSpool:
             late = now_s - self._partial.setdefault(name, now_s) >= timeouts.TIMEOUTS.hook_file_s
             return "was never finished: is the disk full?" if late else None  # otherwise it is still being written
         heard = read_line(text.removesuffix("\n"), about.st_mtime)
-        return "says what no hook of ours says" if heard is None else (about.st_mtime_ns, name, heard)
+        return "has content that no hook of bftrain writes" if heard is None else (about.st_mtime_ns, name, heard)
 
     def _wrong(self, about: os.stat_result) -> str:
         if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:
             return "is no plain file"
         if about.st_uid not in self._trusted:
-            return f"belongs to user {about.st_uid}, who is none of those that may write there"
+            return f"belongs to user {about.st_uid}, who may not write there"
         if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            return "can be written by others than its owner"
+            return "users other than its owner can write to it"
         return "" if about.st_size <= _LARGEST else "is too large"
 
     def _remove(self, name: str) -> None:

@@ -211,7 +211,7 @@ class LocalScheduler(Scheduler):
         for node, agent in list(self._agents.items()):
             if not agent.alive:
                 if agent.ending_s is None and node in self._allowed:
-                    post(Remark(text=f"the agent on {node} ended by itself; see {self._folder / node}.log"))
+                    post(Remark(text=f"the agent on {node} exited; see {self._folder / node}.log"))
                     if time.monotonic() - agent.since < timeouts.TIMEOUTS.agent_restart_s:
                         continue
                 del self._agents[node]

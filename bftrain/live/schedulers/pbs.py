@@ -184,7 +184,7 @@ class Pbs(PilotBackend):
         try:
             return read_jobs(said)
         except ValueError as error:
-            raise CommandFailed(argv, 0, "what it printed cannot be read") from error
+            raise CommandFailed(argv, 0, "its output cannot be read") from error
 
 
 def _preemption(name: str, queues: Mapping[str, Attributes], scheds: Mapping[str, Attributes]) -> Iterator[str]:

@@ -312,7 +312,7 @@ class PilotJobs(PolledScheduler):
             (order, *_) = self._orders(self._batch.script(agent, self._site), time.monotonic())
             if why := await self._batch.refused(self._run, order):
                 fix = "see the settings in [scheduler]"
-                raise NotAvailable(f"pilots are refused: {why}", where=f"scheduler '{self.name}'", fix=fix)
+                raise NotAvailable(f"the scheduler rejects pilots: {why}", where=f"scheduler '{self.name}'", fix=fix)
 
     async def _examine(self, agent: AgentOrder) -> Sequence[SiteFinding]:
         """Check the partition or queue, its preemption and limits, and a submission."""

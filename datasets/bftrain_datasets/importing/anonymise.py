@@ -24,7 +24,7 @@ from bftrain_datasets.log.provenance import LogFinding, LogProvenance
 
 KEY_BYTES: Final = 32
 STEP: Final = "nodes were given names by a keyed hash, and put in the order of these"
-SHIFTED: Final = "times were moved so that the log begins at 0"
+SHIFTED: Final = "times were shifted: the log starts at 0"
 _PURPOSE: Final = b"bftrain node 1\n"  # separates these hashes from other uses of the key
 _NAME_BYTES: Final = 8
 _MAKERS: Final = frozenset(

@@ -246,7 +246,7 @@ class FindingsTally:
     def row(self, line: int) -> None:
         """Start a row."""
         if self._open:
-            raise Fault("a reader neither used a row nor set it aside", where=self.where)
+            raise Fault("a reader neither used nor skipped a row", where=self.where)
         self.read += 1
         self.line = line
         self.turn += 1
@@ -275,7 +275,7 @@ class FindingsTally:
         """Skip the row."""
         self._close_row()
         if not HAZARDS[reason].aside:
-            raise Fault(f"'{reason}' is no reason to set a row aside", where=self.where)
+            raise Fault(f"'{reason}' is no reason to skip a row", where=self.where)
         self.aside[reason] += 1
         self.note(reason)
         if reason == "malformed" and self.where == self._unended:
@@ -289,7 +289,7 @@ class FindingsTally:
     def again(self, file: str, line: int) -> None:
         """Reopen a used row after later records have changed its meaning."""
         if self._open:
-            raise Fault("a reader neither used a row nor set it aside", where=self.where)
+            raise Fault("a reader neither used nor skipped a row", where=self.where)
         self.used -= 1
         self.file, self.line = file, line
         self.turn += 1
@@ -332,9 +332,9 @@ class FindingsTally:
     def rows(self) -> RowCounts:
         """Return the counts, after checking that they add up."""
         if self._open:
-            raise Fault("a reader neither used its last row nor set it aside", where=self.where)
+            raise Fault("a reader neither used nor skipped its last row", where=self.where)
         if self.read != self.used + self.aside.total():
-            raise Fault(f"of {self.read} rows {self.used} were used and {self.aside.total()} set aside")
+            raise Fault(f"of {self.read} rows {self.used} were used and {self.aside.total()} skipped")
         return RowCounts(read=self.read, used=self.used, aside=dict(self.aside))
 
     def findings(self) -> tuple[LogFinding, ...]:
@@ -349,7 +349,7 @@ class FindingsTally:
 
     def _close_row(self) -> None:
         if not self._open:
-            raise Fault("a reader used or set aside a row that it had not begun, or did so twice", where=self.where)
+            raise Fault("a reader used or skipped a row that it had not started, or did so twice", where=self.where)
         self._open = False
 
 

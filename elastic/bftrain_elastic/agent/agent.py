@@ -227,7 +227,7 @@ class NodeAgent:
             case messages.ClearNode():
                 self._kill_all()
             case messages.Goodbye():
-                self._leaving = "the manager said goodbye"
+                self._leaving = "the manager closed the connection"
             case messages.AgentRefused(reason=reason):
                 self._leaving, self._gave_up = reason, True
                 self._note(reason)
@@ -406,7 +406,7 @@ class NodeAgent:
         if not self._leaving:
             prefork.start()
             if not prefork.runs:
-                self._note("its prefork server ended before it was ready; another one is started soon")
+                self._note("its prefork server exited before it was ready; another one starts soon")
 
     def _replace_prefork_if_needed(self, prefork: PreforkProcess, now: float) -> None:
         """Kill a prefork server that was stopped (SIGSTOP), or imports longer than its limit while an order waits."""

@@ -65,18 +65,18 @@ def command_line(description: str) -> argparse.ArgumentParser:
         default="127.0.0.1",
         help="where other nodes reach this one; workers listen there only; auto: whence it reaches the manager",
     )
-    add("--slots", type=int, default=0, help="workers at once; 0: one a GPU, or one")
+    add("--slots", type=int, default=0, help="parallel workers; 0: one per GPU, or one")
     preloaded = "modules that scripts find imported; empty: none"
     first_gpu = "place of the first worker's GPU among those here, where agents share a machine"
     add("--first-gpu", metavar="N", type=int, default=0, help=first_gpu)
     add("--preload", type=_modules, default=",".join(PRELOADED), help=preloaded)
-    patience = "seconds to go on without the manager"
+    patience = "seconds to continue without the manager"
     add("--patience", dest="patience_s", metavar="PATIENCE", type=float, default=30.0, help=patience)
     grace = "seconds for workers to save or hand over after SIGTERM or SIGUSR1/2"
     add("--grace", dest="grace_s", metavar="GRACE", type=float, default=0.0, help=grace)
-    add("--parent", type=int, default=0, help="end when this process, which started the agent, ends")
-    add("--remove", type=Path, help="remove this folder if --parent ended before the agent")
-    log = "megabytes of what a worker printed that are kept, of the beginning and the end"
+    add("--parent", type=int, default=0, help="exit when this process, which started the agent, exits")
+    add("--remove", type=Path, help="remove this folder if --parent exits before the agent")
+    log = "megabytes of each worker's output to keep, from the beginning and the end"
     add("--log-limit", metavar="MB", type=_megabytes, default="64", help=log)
     copies = "memory for copies of the states of tasks on other nodes: a share of what is free, or megabytes; 0: none"
     add("--copies", dest="copies_bytes", metavar="SHARE%|MB", type=_memory, default=COPIES_MEMORY, help=copies)

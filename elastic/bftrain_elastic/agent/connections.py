@@ -144,7 +144,7 @@ class ManagerLink:
             self._silence_s = math.inf if message.silence_s is None else message.silence_s
             self._alive_at = time.monotonic()
         elif not self._welcome and not isinstance(message, AgentRefused):
-            raise BadMessage("it gives orders before it welcomed us")
+            raise BadMessage("it sent orders before its greeting")
         elif isinstance(message, Alive):
             self._alive_at = time.monotonic()
         if message is None:

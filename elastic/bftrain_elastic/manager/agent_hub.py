@@ -378,7 +378,7 @@ class AgentHub(ThreadCalls):
             if older.identity != identity and time.monotonic() - older.heard_at < _LIVES_S:
                 others = f"another agent is on node '{node}', process {older.identity[0]}"
                 self._refuse(agent, node, f"{others}; process {message.pid} is to end")
-            older.end("its agent connected again, or another one of this name came")
+            older.end("its agent connected again, or another agent uses its name")
         agent.identity, agent.node, agent.slots, agent.address = identity, node, slots, message.address
         self._agents[node] = agent
         agent.send(wire.Welcome(self.epoch, self._keep_s, self._silence_s, wire.VERSION))

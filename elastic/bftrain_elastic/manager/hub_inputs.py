@@ -81,12 +81,12 @@ class AgentListener:
             if now - connection.heard_or_since > patience_s and connection.wire is not None:
                 connection.wire.ready(selectors.EVENT_READ)  # this process may have been stopped
                 if (silent_s := now - connection.heard_or_since) > patience_s:
-                    connection.end(f"nothing heard for {silent_s:.0f} s")
+                    connection.end(f"no message for {silent_s:.0f} s")
 
     def end_all(self) -> None:
         """Close all connections."""
         for connection in list(self._connections):
-            connection.end("the hub ends")
+            connection.end("the hub stops")
 
     def close(self) -> None:
         """Stop accepting connections; the selector is closed already."""
@@ -114,7 +114,7 @@ class AgentListener:
 
     def _greet(self, accepted: socket.socket) -> None:
         if len(self._strangers) >= min(_STRANGERS, self._descriptors // 4):  # silent ones must not keep agents out
-            next(iter(self._strangers)).end("it did not say who it is, and others wait")
+            next(iter(self._strangers)).end("it did not authenticate, and others wait")
         connection = AgentConnection(AuthenticatedStream(self._secret, "manager"), time.monotonic())
         self._connections[connection] = self._strangers[connection] = None
         connection.wire = NonblockingSocket(
@@ -138,7 +138,7 @@ class AgentListener:
             connection.end(str(error))
         except Exception:  # noqa: BLE001 - an error with one agent must not end the others
             traceback.print_exc()
-            connection.end("it said what this manager cannot take")
+            connection.end("it sent a message that this manager does not know")
 
     def _lost(self, connection: AgentConnection, reason: str) -> None:
         self._connections.pop(connection, None)

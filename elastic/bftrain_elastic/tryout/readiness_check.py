@@ -61,7 +61,7 @@ _OWN_GROUP_SIGNS: Final = (
 )
 SILENCE_S: Final = 15.0  # warn if the script has reported no step by then
 SILENCE: Final = f"no step was reported in {SILENCE_S:.0f} s: {REPORT}; or see its output with bftrain train -v"
-LOSS: Final = "give the loss too: report(samples=..., loss=loss)"
+LOSS: Final = "report the loss as well: report(samples=..., loss=loss)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ def _runs(message: Sequence[Message], script: Path) -> ReadinessFinding | None:
         what, fix = split_fix(error)
         if fix:
             return ReadinessFinding("runs", f"{death}: {what}", fix)
-        return ReadinessFinding("runs", deaths[0], "fix this error: it stopped by itself")
+        return ReadinessFinding("runs", deaths[0], "fix this error: the script stopped")
     return None
 
 
@@ -238,13 +238,13 @@ def _resizes(message: Sequence[Message], reached: Sequence[int]) -> ReadinessFin
     confirmed = [one["size"] for one in message if one["type"] == "confirmed"]
     got = " -> ".join(map(str, reached)) or "none"
     if _notes(message, _STALL):
-        fix = "see why it made no more steps"
+        fix = "see why its steps stopped"
     elif any(one["type"] == "done" for one in message) or len(reached) < len(confirmed):
         fix = "more steps are needed to see it: let the script train longer"
     elif not any(one["type"] in {"in_memory", "on_disk"} for one in message):
         fix = "it can change only where it commits"
     else:
-        fix = "see what it says: bftrain train -v"
+        fix = "see its output: bftrain train -v"
     return ReadinessFinding("resizes", f"of the sizes 1, 2, 1 it trained at: {got}", fix)
 
 
@@ -253,7 +253,7 @@ def _keeps_going(message: Sequence[Message]) -> Iterator[ReadinessFinding]:
         if "state.commit()" in text:
             fix = "let every worker call state.commit() equally often: not inside of 'if state.rank == 0'"
         else:
-            fix = "every worker must take part in what they do together; with bftrain train --folder the logs are kept"
+            fix = "every worker must take part in collective operations; with bftrain train --folder the logs are kept"
         yield ReadinessFinding("keeps going", text.partition("; the stacks")[0], fix)
 
 
@@ -264,7 +264,7 @@ def _keeps_values(message: Sequence[Message], seen: WatchedRun) -> ReadinessFind
         series = [(step, values[name]) for step, values in sorted(seen.values.items()) if name in values]
         if fall := _fall(series, changes):
             fell = f"'{name.removeprefix('horovod.')}' went back from {fall[0]:g} to {fall[1]:g} when the nodes changed"
-            fix = "let train() go on with what the state holds, and not set it back"
+            fix = "let train() continue from the state instead of resetting it"
             return ReadinessFinding("keeps its values", fell, fix)
     return ReadinessFinding("keeps its values", "without the first node too")
 
@@ -315,7 +315,7 @@ def _keeps_progress(lines: Sequence[Message], fix: str) -> ReadinessFinding:
     if back:
         return ReadinessFinding("keeps its progress", f"steps were done again: {back[0][0]} -> {back[0][1]}", fix)
     if restarted is not None:
-        detail = f"its own count of steps began again at step {restarted}"
+        detail = f"its own step count restarted at step {restarted}"
         return ReadinessFinding("keeps its progress", detail, fix)
     return ReadinessFinding("keeps its progress", f"steps 1 to {lines[-1]['step']}, none done again")
 
@@ -324,13 +324,13 @@ def _loss_falls(lines: Sequence[Message]) -> ReadinessFinding:
     bad = next((one["step"] for one in lines if one.get("nan")), None)
     if bad is not None:
         fix = "try a smaller learning rate, and look at the data of that step"
-        return ReadinessFinding("goes on learning", f"the loss is not a number at step {bad}", fix)
+        return ReadinessFinding("continues to learn", f"the loss is not a number at step {bad}", fix)
     losses = [float(one["loss"]) for one in lines if one["loss"] is not None]
     third = len(losses) // 3
     if not third:
-        return ReadinessFinding("goes on learning", "too few losses to tell", LOSS)
+        return ReadinessFinding("continues to learn", "too few losses to tell", LOSS)
     first, last = mean(losses[:third]), mean(losses[-third:])
     if last > first + abs(first) * _FALLING:
         fix = "see that model and optimizer are in the state, and that train() does not make new ones"
-        return ReadinessFinding("goes on learning", f"the loss rises: {first:.4g} -> {last:.4g}", fix)
-    return ReadinessFinding("goes on learning", f"loss {first:.4g} -> {last:.4g}")
+        return ReadinessFinding("continues to learn", f"the loss rises: {first:.4g} -> {last:.4g}", fix)
+    return ReadinessFinding("continues to learn", f"loss {first:.4g} -> {last:.4g}")

@@ -137,7 +137,7 @@ class ElasticLoader:
         """Continue from a position."""
         if found["length"] != self._length:
             what = f"the data set has {self._length} samples, and had {found['length']} when the state was kept"
-            raise BadScript(what, where="ElasticLoader", fix="give it the same data, or begin in a new folder")
+            raise BadScript(what, where="ElasticLoader", fix="give it the same data, or start in a new folder")
         self.epoch, self.position = found["epoch"], found["position"]
 
 

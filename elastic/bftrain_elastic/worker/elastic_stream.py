@@ -53,7 +53,9 @@ class ElasticStream:
 
     def __init__(self, loader: Any, *, epochs: int = 1, seed: int = 0) -> None:  # noqa: ANN401 - of any package
         if not (hasattr(loader, "__iter__") and hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")):
-            raise BadScript(f"a {type(loader).__name__} does not say how far it is", where="ElasticStream", fix=_LOADER)
+            raise BadScript(
+                f"a {type(loader).__name__} does not report its position", where="ElasticStream", fix=_LOADER
+            )
         self._loader, self._seed = loader, seed
         self._position: Any = None  # the loader's own state after the current batch; None: at the start of the epoch
         # True: the position is the number of batches read in the epoch

@@ -208,7 +208,7 @@ def wait_for_members(
             if status == HTTPStatus.GONE:
                 raise NotAllCame("a member is dead, and the group does not form")
         time.sleep(min(_LONGEST_POLL_S, _POLL_S * workers))
-    raise NotAllCame(f"the connection to other members was not made: not all {workers} came within {timeout_s:g} s")
+    raise NotAllCame(f"no connection to the other members: not all {workers} came within {timeout_s:g} s")
 
 
 def _ask(meeting: tuple[str, int], method: str, path: str) -> int:

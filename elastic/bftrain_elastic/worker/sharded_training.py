@@ -128,7 +128,7 @@ class ShardedTraining:
     def tensors(self, name: str) -> dict[str, Untyped]:
         """Return this worker's part of model and optimizer, by the names of the whole tensors."""
         if self.model is None:
-            fix = "call state.sharded.join() where train() begins"
+            fix = "call state.sharded.join() at the start of train()"
             raise BadScript("a commit of what this group has not joined", where="ShardedTraining", fix=fix)
         found, names = {}, _names(self.model)
         for key, tensor in self.model.state_dict(keep_vars=True).items():

@@ -176,7 +176,7 @@ class State(StateBase):
         def __setattr__(self, name: str, value: Any) -> None: ...  # noqa: ANN401 - a state holds anything
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - called only for what is not there
-        raise AttributeError(f"the state holds no '{name}': give it to State({name}=...)")
+        raise AttributeError(f"the state has no '{name}': give it to State({name}=...)")
 
 
 def leave_group(state: State, *, broken: bool = False) -> None:

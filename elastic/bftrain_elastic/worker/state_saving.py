@@ -224,7 +224,7 @@ def load(state: StateBase, place: CopyPlace | None = None) -> bool:
         return False
     restore(state, found.tree, ours=True)
     if own.shards is not None and not own.shards.named:
-        raise BadCommit("holds no shards: a script without ShardedTraining wrote it", where=str(own.saver.folder))
+        raise BadCommit("has no shards: a script without ShardedTraining wrote it", where=str(own.saver.folder))
     own.saver.lineage = found.lineage + 1
     return True
 

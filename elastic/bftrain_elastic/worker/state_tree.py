@@ -115,7 +115,7 @@ def _unfold(node: list[Any], tensors: Sequence[Tensor]) -> Any:  # noqa: ANN401 
             return [_unfold(one, tensors) for one in items]
         case ["tuple", list() as items]:
             return tuple(_unfold(one, tensors) for one in items)
-    raise BadCommit("is damaged: it holds what no state holds")
+    raise BadCommit("is damaged: it contains unknown entries")
 
 
 @dataclass(frozen=True, slots=True)

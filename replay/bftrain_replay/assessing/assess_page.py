@@ -39,7 +39,7 @@ _GROUPS: Final = 8  # maximum rows; the last row sums up all further groups
 def page(found: LogAssessment) -> HtmlPage:
     """Build the page."""
     log, words, node = found.log, words_of(found.log.unit), word_of(found.log.unit)
-    zone = log.time_zone if on_calendar(found) else "from the begin of the log"
+    zone = log.time_zone if on_calendar(found) else "from the start of the log"
     hours = _bars("hours", f"Nodes at work by hour of the day ({zone})", found.hours, node)
     weekdays = _bars("weekdays", "Nodes at work by day of the week", found.days, node)
     curve = _saturation(found, node)
@@ -48,7 +48,7 @@ def page(found: LogAssessment) -> HtmlPage:
     unanswered = (f"Not answered here: {text[:1].lower()}{text[1:]}" for text in open_questions(found))
     return HtmlPage(
         template="assess.html",
-        title=words("What the idle nodes can do"),
+        title=words("Possible work on the idle nodes"),
         main="hours",
         figures=[hours, weekdays, *([] if curve is None else [curve])],
         warnings=[words(f"{text}.") for text in found.doubtful["caveats"]],

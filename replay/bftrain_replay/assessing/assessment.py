@@ -245,8 +245,8 @@ def _assumptions(settings: ReplaySettings, inputs: AssessmentInputs, sample: Rep
         f"Work: {inputs.workload.sentence}." if inputs.workload else f"Work: the tasks of {inputs.tasks}.",
         f"At most {settings.max_tasks:,} tasks compete at a time (--max-tasks){cap}.",
         f"{progress_kept.in_short(settings.progress)}.",
-        f"Starting and rescaling cost what the tasks say, times {settings.cost_factor:g} (--cost-factor).",
-        "Nodes are handed back at once and without notice; batch jobs are never refused a node.",
+        f"Starting and rescaling take the times of the tasks, multiplied by {settings.cost_factor:g} (--cost-factor).",
+        "Nodes return immediately and without notice; batch jobs always get their nodes.",
     ]
     if inputs.handback_delay_s is not None and inputs.jobs is not None:
         found.append(

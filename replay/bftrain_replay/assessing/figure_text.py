@@ -106,14 +106,14 @@ def mix_name(row: MixRow, among: Sequence[MixRow]) -> str:
 def open_questions(found: LogAssessment) -> Iterator[str]:
     """Yield the unanswered questions and the inputs each would need."""
     if found.worth == WeeklyWorth():
-        yield "What it is worth: say --node-hour-price; for energy --node-watts idle=..,busy=.., --price-kwh and --co2."
+        yield "Value: give --node-hour-price; for energy --node-watts idle=..,busy=.., --price-kwh and --co2."
     if not found.groups:
         yield (
             "On which nodes: the log tells neither kinds nor partitions of its nodes, and their names no racks; --kinds"
             " FILE names kinds."
         )
     if found.handback is None:
-        yield "What it does to batch jobs: say how long a node takes to be free, as --handback-delay 30s."
+        yield "Effect on batch jobs: give the time until a node is free, such as --handback-delay 30s."
     elif found.handback.jobs is None:
         yield (
             "Which jobs would wait, and whose: a log tells states of nodes only; assess records with start, end and "

@@ -47,14 +47,14 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
     example="bftrain assess sacct.txt events.txt --nodes n[001-064] --handback-delay 30s\n"
     "bftrain assess log.npz --node-watts idle=150,busy=500 --price-kwh 0.20",
     epilog="DIR gets assess.html, a page of two screens, and assess.json; docs/how-to/assess.md explains the figures. "
-    "Records are read with all options of bftrain import; its help describes the rest of them.",
+    "Records are read with all options of bftrain import; its help describes them.",
 )
 @omitted(
     *("columns", "map", "preset", "counts", "sharing", "strict", "node_gpus", "node_cores", "downtime_after_s"),
     *("preemptible", "min_gap_s", "keep_end", "format"),
 )
 @click.argument("files", nargs=-1, required=True, type=InputFile())
-@heading("What it is worth")
+@heading("Value")
 @click.option("--node-watts", type=NodeWatts(), help="Power of a node; energy is the extra of a busy one.")
 @click.option("--price-kwh", type=click.FloatRange(min=0), help="Price of a kWh.")
 @click.option("--co2", metavar="G/KWH", type=click.FloatRange(min=0), help="Grams of carbon dioxide of a kWh.")
@@ -71,7 +71,7 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 @click.option("--config", type=_existing_file, help="TOML file with more settings of a replay.")
 @kinds_option
 @topology_option
-@heading("What it does to batch jobs")
+@heading("Effect on batch jobs")
 @click.option(
     "--handback-delay",
     "handback_delay_s",

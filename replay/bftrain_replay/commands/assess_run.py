@@ -208,7 +208,7 @@ def next_step(found: LogAssessment, files: Sequence[Path], *, is_log: bool) -> s
     if not found.harvest.median > 0.0:
         return f"see why nothing can be harvested: bftrain {'inspect' if is_log else 'import'} {names}"
     if not any(worth_rows(found)):
-        return f"add what it is worth: bftrain assess {names} --node-watts idle=150,busy=500 --price-kwh 0.20"
+        return f"add its value: bftrain assess {names} --node-watts idle=150,busy=500 --price-kwh 0.20"
     return "try it: bftrain live --example slurm > site.toml; bftrain live check --config site.toml"
 
 
@@ -283,4 +283,4 @@ def _mixes(found: LogAssessment) -> Iterator[RenderableType]:
 
     said = [f"{mix_name(row, found.mixes)}: {text_formats.count(row.work.median)}" for row in found.mixes[:_MIXES]]
     if said:
-        yield Text(f"Most work a week, in hours of one node: {', '.join(said)}")
+        yield Text(f"Most work per week, in hours of one node: {', '.join(said)}")

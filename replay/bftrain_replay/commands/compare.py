@@ -90,7 +90,7 @@ def _words(found: Comparison, *, difference: bool) -> RenderableType:
         SideBySide("", found.labels, groups, change),
         SideBySide("What differs in how they were made", found.labels, [RowGroup("", differences)])
         if differences
-        else Text("Nothing differs in how they were made.\n"),
+        else Text("Settings and inputs are equal.\n"),
         table("The same in all", ("", ""), _same(found), left=(0, 1)),
     )
 

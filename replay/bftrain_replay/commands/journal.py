@@ -195,7 +195,7 @@ def profiles(path: Path, target: Path, out: Output) -> None:
 @click.option("--config", metavar="CONFIG", type=click.Path(path_type=Path), help="The settings file to write.")
 @prints_results
 def export(path: Path, log: Path, tasks: Path | None, config: Path | None, out: Output) -> None:
-    """Make a log and a task file out of JOURNAL, to ask what else could have been: bftrain replay takes them."""
+    """Make a log and a task file out of JOURNAL, to try alternatives with bftrain replay."""
     from bftrain.config import dump
     from bftrain.files import check_replaceable, head_of, whole_file
     from bftrain.journal import Journal
@@ -218,7 +218,7 @@ def export(path: Path, log: Path, tasks: Path | None, config: Path | None, out: 
         settings = ReplaySettings.of(journal.settings_now)
     save_log(events.log, log)
     if tasks is not None:
-        save_tasks(specs, tasks, note=f"{_MADE_BY} {path.name}; submit_s counts from the log's begin")
+        save_tasks(specs, tasks, note=f"{_MADE_BY} {path.name}; submit_s counts from the log's start")
     if config is not None:
         with whole_file(config) as file:
             file.write(f"# {_MADE_BY} {path.name}\n{dump(settings)}".encode())

@@ -42,7 +42,7 @@ def replay_journal(
     more = {"steps": done.steps, "different": [difference.step for difference in done.differences]}
     show(done.study, source, out, title=str(path), **more)
     if not done.study.complete and folder is None:
-        raise Interrupted("interrupted; what is shown covers a part")
+        raise Interrupted("interrupted; these figures cover a part")
     exit_if_interrupted(done.study, folder or path, written=written)
     if folder is not None:
         out.say(f"result: {folder}")

@@ -21,7 +21,7 @@ def exit_if_broken(metrics: Iterable[BrokenPlugin]) -> None:
     broken = {error.where: error for error in metrics}
     if broken:
         where = ", ".join(str(each) for each in broken)
-        what = "gave no numbers; all else of the result stands"
+        what = "returned no numbers; the other results are valid"
         raise BrokenPlugin(what, where=where) from next(iter(broken.values())).__cause__
 
 

@@ -153,27 +153,27 @@ def _warnings(result: RoundResult) -> Iterator[str]:
     yield from odd_settings(settings, gangs.specs, gangs.kinds)
     spread = sum(spec.spread is not None for spec in gangs.specs)
     if spread and not result.engine.knows_hosts:
-        unknown = "which nodes lie together is not known: they count for nothing"
+        unknown = "places of nodes are unknown, so speeds by places have no effect"
         yield f"{text_formats.counted(spread, 'task')} with speeds by hosts, and {unknown}"
     resources = sum(spec.resources is not None for spec in gangs.specs)
     if resources and not settings.resources_of_nodes:
         of_tasks = f"{text_formats.counted(resources, 'task')} with speeds by CPU cores or memory"
         yield f"{of_tasks}, and no limit is set: --set cpus=CORES, --set memory-gb=GB"
     if settings.resources_of_nodes and not resources:
-        yield "CPU cores and memory count for nothing: no task says how its speed depends on them (resources)"
+        yield "CPU cores and memory have no effect: no task states how its speed depends on them (resources)"
     yield from result.remarks
     yield from result.metric_notes
     if summary.ended == "overload":
         days = summary.simulated_s / 86_400
         yield (
             f"overload: after {days:,.1f} days {summary.waiting:,} tasks wait, more work than all nodes do in "
-            "--set max-backlog; the queue grows without bound, and the run ends here"
+            "--set max-backlog; the queue grows without bound; the run stops here"
         )
     if summary.ended == "stalled":
-        yield f"stalled: {summary.waiting:,} tasks wait, none runs, and nothing will change that; the run ends here"
+        yield f"stalled: {summary.waiting:,} tasks wait, none runs, and nothing will change that; the run stops here"
     if summary.measured_finished < summary.measured:
         left = summary.measured - summary.measured_finished
-        yield f"{left:,} of {summary.measured:,} measured tasks are not done: the means are of the others only"
+        yield f"{left:,} of {summary.measured:,} measured tasks are not done: the means cover only the other tasks"
 
 
 def _words(result: RoundResult, origin: RoundSource) -> RenderableType:

@@ -96,11 +96,11 @@ def _warnings(result: ScheduleResult) -> Iterator[str]:
     for job in schedule.refused[:MOST_NAMED]:
         yield f"job {jobs.name(job)} wants {jobs.size[job]:,} {summary.unit}s of {schedule.nodes:,}: refused"
     if len(schedule.refused) > MOST_NAMED:
-        yield f"{len(schedule.refused):,} jobs in all are larger than the machine; --nodes N says how large that is"
+        yield f"{len(schedule.refused):,} jobs in all are larger than the machine; --nodes N sets its size"
     if summary.ended == "overload":
         yield (
             f"overload: after {summary.simulated_s / 86_400:,.1f} days {summary.waiting:,} jobs wait, more than the "
-            "machine does in --set max-backlog; the queue grows without bound, and the schedule ends here"
+            "machine does in --set max-backlog; the queue grows without bound; the schedule stops here"
         )
     aside = result.workload.rows.aside
     if aside:

@@ -174,7 +174,7 @@ def _notes(sides: Sequence[ComparedRun]) -> Iterator[str]:
     if equal:
         yield "the tasks ran out in all, and all harvests are equal: compare when tasks finished"
     elif short:
-        yield f"the tasks ran out in {', '.join(short)}: U compares nothing there; compare harvests"
+        yield f"the tasks ran out in {', '.join(short)}: U is not comparable there; compare harvests"
     yield from _differences(sides)
     rules = settings_differences.rules_of(sides)
     if len(rules) > 1:
@@ -209,7 +209,7 @@ def _differences(sides: Sequence[ComparedRun]) -> Iterator[str]:
     if not settings_differences.same_end(sides):
         ends = {side.label: side.summary.until_s for side in sides}
         said = ", ".join(f"{of}: {'no bound' if at is None else text_formats.duration(at)}" for of, at in ends.items())
-        yield f"they had different times until they were ended ({said}), and none is marked as best"
+        yield f"they were stopped at different times ({said}), and none is marked as best"
 
 
 LONGEST: Final = 20  # letters; from longer ones the words that all have in common are left out

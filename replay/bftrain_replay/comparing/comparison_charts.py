@@ -185,12 +185,12 @@ def completions(sides: Sequence[ComparedRun]) -> ChartFigure | None:
     )
     return ChartFigure(
         name="finished",
-        title="Tasks finished within a time from coming",
-        alt=f"The share of all tasks that were finished within a time from when they came. {summary}.",
-        caption="The higher and the further to the left, the better. A line ends level: what it lacks to 100 % was "
-        f"not finished {'in the end' if any(side.summary.nodes for side in sides) else 'when the log ended'}.",
+        title="Tasks finished within a time after submission",
+        alt=f"Share of all tasks that finished within a time after submission. {summary}.",
+        caption="The higher and the further to the left, the better. The gap between a line and "
+        "100 % are unfinished tasks.",
         height=260,
-        spec=over_time(lines, "from coming to finishing", _colour_scale(sides)),
+        spec=over_time(lines, "from submission to completion", _colour_scale(sides)),
     )
 
 
@@ -212,8 +212,8 @@ def fairness(sides: Sequence[ComparedRun]) -> ChartFigure | None:
         name="rho",
         title="Finish-time fairness",
         alt=f"The share of all tasks below each rho. {summary}.",
-        caption="rho is the completion time over that on an n-th part of everything, n being the tasks that are there. "
-        "Right of the dashed line tasks paid for others; the further a line reaches there, the less fair.",
+        caption="rho is the completion time divided by the time on 1/n of the pool, with n tasks in the system. "
+        "Tasks right of the dashed line paid for others; the further a line reaches, the less fair.",
         height=240,
         spec=over_ratios(lines, "rho", _colour_scale(sides)),
     )

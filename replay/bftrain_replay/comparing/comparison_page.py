@@ -195,8 +195,8 @@ def _making(making: SettingDifference, labels: Sequence[str]) -> dict[str, HtmlT
 
     differs = [(plain(name), *map(text_formats.setting, values)) for name, values in making.differs.items()]
     same = [(plain(name), text_formats.setting(value)) for name, value in making.same.items()]
-    headings, folded = ("what differs", *labels), "What is the same in all"
+    headings, folded = ("what differs", *labels), "Equal in all"
     return {
         "differs": HtmlTable(label="What differs", headings=headings, rows=differs, css="plain") if differs else None,
-        "same": HtmlTable(label="What is the same", headings=("", ""), rows=same, css="plain", folded=folded),
+        "same": HtmlTable(label="Equal", headings=("", ""), rows=same, css="plain", folded=folded),
     }

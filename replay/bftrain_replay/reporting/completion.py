@@ -57,10 +57,10 @@ def _finished(tasks: TaskColumns) -> ChartFigure | None:
     )
     return ChartFigure(
         name="completion",
-        title="Tasks begun and finished within a time from submission",
+        title="Tasks started and finished within a time after submission",
         says=says,
-        caption="The higher and the further to the left, the better. What a line lacks to 100 % had not come so far in "
-        "the end.",
+        caption="The higher and the further to the left, the better. The gap between a line and 100 "
+        "% did not get that far.",
         height=240,
         spec=over_time(
             [started, finished], "from submission", colour_scale(["started", "finished"], ["@idle", "@used"])
@@ -84,8 +84,7 @@ def _rho(tasks: TaskColumns) -> ChartFigure | None:
         title="Finish-time fairness",
         says=says,
         alt=f"The share of tasks below each rho. {says}",
-        caption="Left of the dashed line tasks finished sooner than on their n-th part of everything, right of "
-        "it later.",
+        caption="Tasks left of the dashed line finished sooner than on 1/n of the pool, tasks right of it later.",
         height=220,
         spec=over_ratios(
             [line], "rho, completion time over that on an n-th part", colour_scale(["all tasks"], ["@used"])
@@ -114,7 +113,7 @@ def _slowdown(tasks: TaskColumns) -> ChartFigure | None:
         alt=f"The share of tasks below each slowdown. {escape(says)}",
         caption="1 is as fast as the machine can be for one task alone; long tasks have small slowdowns easily."
         if len(lines) == 1
-        else "Where lines lie apart, the one on the left waited less for the machine than the others.",
+        else "Where lines differ, the left one waited less for the machine.",
         height=240,
         spec=over_ratios(
             lines,

@@ -72,11 +72,11 @@ class IdleCause(msgspec.Struct, frozen=True, kw_only=True):
 CAUSES: Final = (
     IdleCause(
         key=UnusedReason.NO_TASK,
-        explanation="The tasks that were handed in need no more: only more tasks, or longer ones, use this time.",
+        explanation="The submitted tasks need no more nodes: only more or longer tasks use this time.",
     ),
     IdleCause(
         key=UnusedReason.TASK_CAP,
-        ends="stayed unused because the tasks that may compete were full while others waited outside",
+        ends="stayed unused because the competing tasks were at their maximum while others waited",
     ),
     IdleCause(
         key=UnusedReason.AT_MAXIMUM,
@@ -101,14 +101,14 @@ CAUSES: Final = (
     ),
     IdleCause(
         key=SampleLoss.START_UP,
-        ends="went by while tasks began on fresh nodes",
+        ends="passed while tasks started on new nodes",
         colour="@start",
-        explanation="How much it is depends on what a start takes: launching workers and reading a checkpoint.",
+        explanation="It depends on the duration of a start: launching workers and reading a checkpoint.",
     ),
     IdleCause(key=SampleLoss.RESCALING, ends="went by while running tasks changed their size", colour="@rescaling"),
     IdleCause(
         key=SampleLoss.PREEMPTION,
-        ends="of work had to be done again after nodes were taken back",
+        ends="of work had to be repeated after preemptions",
         colour="@preempted",
         explanation="How much it is depends on how tasks keep their progress: --progress.",
     ),
@@ -116,7 +116,7 @@ CAUSES: Final = (
         key=SampleLoss.UNNOTICED,
         ends="went to tasks that were finished already, before that was noticed",
         colour="@unnoticed",
-        explanation="This is a rule of the published replayer; realistic replays notice at once.",
+        explanation="This is a rule of the published replayer; realistic replays react immediately.",
     ),
     IdleCause(
         key=SampleLoss.SPREAD,

@@ -41,7 +41,7 @@ def nodes(run: Run) -> ChartFigure:
         title=f"Idle {node}s, and how many of them worked",
         says=says,
         alt=f"{says} Drawn over {text_formats.duration(run.end_s)}.",
-        caption="Where the picture is too narrow for every change, it shows averages; look closer to see each of them.",
+        caption="Where changes are too dense, the chart shows averages; zoom in to see each change.",
         height=300,
         moments=run.moments,
         series=[run.nodes_over_time],
@@ -116,7 +116,7 @@ def holders(run: Run, letters: int | None = None) -> ChartFigure:
         )
     return ChartFigure(
         name="holders",
-        title=f"Who had each {run.node}, and when",
+        title=f"Use of each {run.node} over time",
         says=f"{says}.",
         alt=(
             f"{says}. A picture with {text_formats.count(len(names))} {run.node}s from top to bottom and the time from "

@@ -103,7 +103,7 @@ def page(run: Run, title: str = "", own: tuple[ChartFigure, ...] | None = None) 
     }
     return HtmlPage(
         template="report.html",
-        title=title or f"What the idle {run.node}s could have done",
+        title=title or f"Possible work on the idle {run.node}s",
         main="nodes",
         figures=(*(own_charts(run) if own is None else own), *(() if fall is None else (fall,))),
         parts=parts,
@@ -154,7 +154,7 @@ def _efficiency_note(run: Run) -> str:
     if summary["efficiency"] is None:
         return "not known"
     if ran_out(summary):
-        return "U compares nothing where there was too little work"
+        return "U is not comparable where work ran out"
     pool, mean = int(summary["dedicated_nodes"]), idle_on_average(summary)
     note = f"of what {text_formats.counted(pool, run.node)} of their own would do"
     if abs(mean - pool) >= _ROUNDED * mean:
@@ -211,7 +211,7 @@ def _assumption(row: SensitivityRow) -> str:
     if row.what == PROGRESS:
         kept = ProgressKept.parse(row.setting)
         if kept.disk_s is None:
-            return "progress as the tasks say"
+            return "progress as in the task file"
         if kept.copy_s is not None:
             return f"progress in copies on other nodes every {text_formats.duration(kept.copy_s)}"
         period = text_formats.duration(kept.disk_s)

@@ -58,9 +58,9 @@ def sizes(run: Run) -> ChartFigure | None:
         name="sizes",
         title="How large each task was, and when",
         says=says,
-        alt=f"{says} A picture with {shown} tasks from top to bottom, in the order in which they began, and the time "
+        alt=f"{says} A picture with {shown} tasks from top to bottom, in the order of their starts, and the time "
         f"from left to right; the stronger the colour, the more {run.node}s a task held.",
-        caption=f"Tasks stand in the order in which they began. Point at it to see which task, how many {run.node}s, "
+        caption=f"Tasks stand in the order of their starts. Point at it to see which task, how many {run.node}s, "
         f"and when; drag over it to see some tasks only.{others}{rounding(step_s)}",
         height=int(np.clip(_ROW_PIXELS * len(drawn.rows), 48, 420)),
         moments=run.moments,

@@ -74,8 +74,8 @@ def shares_so_far(run: Run) -> ChartFigure | None:
         title=f"Each user's share of the {run.node}-time so far",
         says=says,
         alt=f"The share of each user in the {run.node}-time that tasks held up to each moment. {says}",
-        caption="At each moment of all that tasks had held until then. Users who always want more than there is come "
-        "to the shares that their weights give them, if the run shares by users.",
+        caption="At each moment of all that tasks had held until then. If the run shares by users, users with enough "
+        "work converge to the shares of their weights.",
         height=200,
         moments=run.moments,
         series=series,

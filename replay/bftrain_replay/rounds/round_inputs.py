@@ -265,7 +265,7 @@ def _table(path: Path) -> Mapping[str, Phases]:
         raise BadInput(f"is not a table of phases: {error}", where=str(path), fix=fix) from error
     for model, phases in found.items():
         if phases[0][0] != 0.0 or phases[-1][0] >= 1.0:
-            what = f"phases of '{model}' begin at {phases[0][0]:g} and end with {phases[-1][0]:g}"
+            what = f"phases of '{model}' start at {phases[0][0]:g} and end with {phases[-1][0]:g}"
             raise BadInput(what, where=str(path), fix="write shares from 0 to below 1, the first 0")
     return found
 

@@ -27,11 +27,11 @@ from bftrain_replay.run.run import Run
 _USERS: Final = ("from_s", "to_s", "user", "nodes")
 _ENDS: Final = {
     "all_done": "All tasks were done",
-    "measured_done": "It ended when the measured tasks were done",
-    "until": "It ended at the time that was set",
-    "log_end": "It ended with the log",
-    "overload": "The queue grew without bound, and it was ended",
-    "stalled": "No task could run any more, and it was ended",
+    "measured_done": "It stopped when the measured tasks were done",
+    "until": "It stopped at the given time",
+    "log_end": "It stopped at the end of the log",
+    "overload": "It stopped because the queue grew without bound",
+    "stalled": "It stopped because no task could run",
     "interrupted": "It was interrupted",
 }
 _COLUMNS: Final = (
@@ -66,7 +66,7 @@ def page(run: Run, title: str = "") -> HtmlPage:
 
 def _notices(summary: Mapping[str, Any]) -> Iterator[str]:
     if not summary["complete"]:
-        yield f"{_ENDS[summary['ended']]}: the figures are of a part, and do not tell how the others would fare."
+        yield f"{_ENDS[summary['ended']]}: the figures cover only a part of the run."
     if summary["measured"] < summary["tasks"]:
         measured, tasks = text_formats.count(summary["measured"]), text_formats.count(summary["tasks"])
         counted = f"{summary['settings']['measure']}, counted from 0 as they come"

@@ -80,10 +80,10 @@ def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> No
     if settings.resources_of_nodes and (there.host_of is None or settings.racks):
         what = "is shared by the nodes of a host, and which nodes lie on one host is not known"
         whole = "omit it, or give a log of GPUs: tasks on whole nodes share nothing"
-        fix = whole if is_log else "say --per-host, or omit it"
+        fix = whole if is_log else "give --per-host, or omit it"
         raise BadInput(what, where=next(iter(settings.resources_of_nodes)), fix=fix)
     if settings.placement != AUTO and there.host_of is None:
-        fix = "say racks by --topology, or omit it" if is_log else "say --per-host, or omit it"
+        fix = "give racks by --topology, or omit it" if is_log else "give --per-host, or omit it"
         raise BadInput("has no effect, because the hosts of nodes are unknown", where="placement", fix=fix)
     return there
 
@@ -110,6 +110,6 @@ def _check(gangs: TaskGangs, there: NodeSupply, settings: RoundSettings, policy:
         fix = "give it work_samples, or choose a policy that needs none"
         raise BadInput(what, where=f"task '{endless[0]}'", fix=fix)
     if endless and there.end_s == math.inf and settings.until_s is None:
-        what = "never ends by itself, and a cluster is there for ever"
+        what = "never ends, and a cluster never ends"
         raise BadInput(what, where=f"task '{endless[0]}'", fix="set --until, or its work_samples")
     settings.check_measured(len(gangs))

@@ -210,7 +210,7 @@ def _sentence(found: HarvestHeadline, pool: str) -> str:
     if found.tasks_ran_out:
         return (
             f"The tasks ran out: they needed {used} of {idle}; harvest {harvest} node-hours, {samples}. "
-            f"U says nothing then; {ENOUGH_WORK}"
+            f"U is not comparable then; {ENOUGH_WORK}"
         )
     text = f"Harvest: {harvest} of {idle} ({text_formats.percent(found.harvest_share)}), {samples}"
     return f"{text}; U {text_formats.percent(found.efficiency)}{pool}" if found.efficiency is not None else text

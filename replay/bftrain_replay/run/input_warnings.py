@@ -54,7 +54,7 @@ def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec], racks: Mapping[str, str
         lost = [name for name, place in zip(log.node_names, places, strict=True) if not place]
         yield f"nodes that are in no rack, and so count as together: {len(lost):,}, such as '{lost[0]}'"
     if spread and not any(places):
-        yield f"{_some(spread, 'has', 'have')} speeds by places, but the log names none: they count for nothing"
+        yield f"{_some(spread, 'has', 'have')} speeds by places, but the log names none: they have no effect"
     late = [spec.name for spec in tasks if spec.submit_s >= log.span_s]
     if late:
         yield f"{_some(late, 'arrives', 'arrive')} after the log has ended"

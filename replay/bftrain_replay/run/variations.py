@@ -28,7 +28,7 @@ from bftrain_replay.simulation.task_progress import SampleLoss
 PROGRESS: Final = "progress"
 COSTS: Final = "costs"
 START: Final = "start"
-AS_TASKS_SAY: Final = "as the tasks say"
+AS_TASKS_SAY: Final = "as in the task file"
 LEAST_GAIN: Final = 0.001  # fraction of the harvest; smaller gains are not advice
 _KEPT: Final = (MEMORY, "disk:300", "disk:1800", "disk:3600")
 _FACTORS: Final = ((0.25, "1/4"), (1.0, "1"), (4.0, "4"))

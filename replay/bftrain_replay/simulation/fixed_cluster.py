@@ -35,7 +35,7 @@ class EndReason(StrEnum):
 WORDS: Final[Mapping[EndReason, str]] = {
     EndReason.ALL_DONE: "all tasks are done",
     EndReason.UNTIL: "the time given with --until is over",
-    EndReason.STANDSTILL: "tasks are left that are given no nodes, and nothing will happen any more",
+    EndReason.STANDSTILL: "the remaining tasks get no nodes, and no event will change that",
     EndReason.INTERRUPTED: "it was interrupted",
 }
 
@@ -79,7 +79,7 @@ class FixedCluster:
             raise BadInput("no tasks", where="tasks", fix="add tasks")
         endless = [spec.name for spec in tasks if spec.work_samples is None]
         if endless and self.until_s is None:
-            what = f"task '{endless[0]}' never finishes by itself, so neither does the replay"
+            what = f"task '{endless[0]}' never finishes, so the replay would not end"
             raise BadInput(what, where="tasks", fix="set its work_samples, or --until")
 
 

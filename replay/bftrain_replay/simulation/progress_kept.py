@@ -58,7 +58,7 @@ class ProgressKept(NamedTuple):
         """The assumption in few words."""
         option = f"(--progress {self.text})"
         if self.disk_s is None:
-            return f"Assumed: a preemption takes what the task says {option}"
+            return f"Assumed: a preemption takes the time in the task file {option}"
         if self.copy_s is not None:
             return f"Assumed: progress is copied to another node every {text_formats.duration(self.copy_s)} {option}"
         on_disk = f"on disk every {text_formats.duration(self.disk_s)}"
@@ -69,29 +69,29 @@ class ProgressKept(NamedTuple):
         """The assumption, and the option that changes it."""
         option = f"(--progress {self.text})."
         if self.disk_s is None:
-            return f"Assumed: a preemption takes from each task what the task says (shrink_cost_s) {option}"
+            return f"Assumed: a preemption takes shrink_cost_s of each task {option}"
         period = text_formats.duration(self.disk_s)
         if self.copy_s is not None:
             return (
                 f"Assumed: elastic training that copies its state to a node outside the task every "
-                f"{text_formats.duration(self.copy_s)}; a task that loses all its nodes at once goes back to the last "
-                f"complete copy, or to its last save on disk if that node leaves too {option}"
+                f"{text_formats.duration(self.copy_s)}; a task that loses all its nodes at the same time "
+                f"returns to the last complete copy, or to its last save on disk if that node leaves too {option}"
             )
         if self.kept == DISK:
             return (
-                f"Assumed: training that writes a checkpoint every {period}; a task that loses a node goes back to its "
-                f"last checkpoint {option}"
+                f"Assumed: training that writes a checkpoint every {period}; a task that loses a node returns "
+                f"to its last checkpoint {option}"
             )
         return (
-            "Assumed: elastic training that keeps its state in memory; a task that loses all its nodes at once goes "
-            f"back to its last save on disk, at most {period} old {option}"
+            "Assumed: elastic training that keeps its state in memory; a task that loses all its nodes at "
+            f"the same time returns to its last save on disk, at most {period} old {option}"
         )
 
 
 def in_short(progress: str | None) -> str:
     """Return the assumption in few words; ``progress`` is the setting, ``None`` by the published rules."""
     if progress is None:
-        return "Assumed: a preemption takes what the task says (--semantics published)"
+        return "Assumed: a preemption takes the time in the task file (--semantics published)"
     return ProgressKept.parse(progress).short
 
 
@@ -99,8 +99,7 @@ def to_dict(progress: str | None, *, nodes_leave: bool = True) -> dict[str, Any]
     """Return the entry of ``summary.json``; ``progress`` is the setting, ``None`` by the published rules."""
     if progress is None:
         sentence = (
-            "Assumed: the published rules; whenever nodes leave a task, it loses what it says (shrink_cost_s) "
-            "(--semantics published)."
+            "Assumed: the published rules; whenever nodes leave a task, it loses shrink_cost_s (--semantics published)."
         )
         return {"kept": TASK, "disk_s": None, "sentence": sentence}
     kept = ProgressKept.parse(progress)

@@ -45,7 +45,7 @@ Watch = Callable[[float, int], bool]
 # Runs the passes of a table by its name; returns their outcomes by ID, or None if interrupted or if one failed
 RunPasses = Callable[[str, Sequence[SweepPass]], "Mapping[str, PassOutcome] | None"]
 
-TABLE: Final = "sensitivity to what is assumed, and advice"
+TABLE: Final = "sensitivity to assumptions, and advice"
 _PRINTS: Final = "workers.log"
 
 

@@ -155,7 +155,7 @@ class PreparedSweep(ShortRepr):
             for job in passes.values()
         )
         if SEED in self.spec.swept and not seeded:
-            found["the seed is swept, but no log and no tasks are made from it: it changes nothing"] += 1
+            found["the seed is swept, but no log and no tasks are made from it: it has no effect"] += 1
         return SweepResult(self.spec, sweep_table.rows_of(self.points, self.plan.needs, known), dict(found), self)
 
 

@@ -140,7 +140,7 @@ def _notices(swept: sweep_table.SweptPoints) -> Iterator[str]:
     if still:
         yield f"{still:,} of {total} are still to be done."
     if swept.failed:
-        yield f"{len(swept.failed):,} of {total} failed; the table says why."
+        yield f"{len(swept.failed):,} of {total} failed; the table gives the reasons."
     yield from (in_words_of(swept.unit, f"{note}.") for note in swept.notes)
     warnings = list(swept.warnings.items())
     for text, passes in warnings[:_MOST_WARNINGS]:
@@ -212,7 +212,7 @@ def _making(data: dict[str, Any]) -> HtmlTable:
             seed = f", seed {one['seed']}" if one["seed"] is not None else ""
             rows.append((f"{kind}: {one['name']}{seed}", f"SHA-256 {one['sha256']}"))
     rows += [*data["versions"].items(), ("figures, SHA-256", data["figures_sha256"])]
-    return HtmlTable(label="How it was made", headings=("what", "value"), rows=rows, css="plain")
+    return HtmlTable(label="Settings and inputs", headings=("what", "value"), rows=rows, css="plain")
 
 
 MOST_LINES: Final = 8  # number of distinguishable colours
@@ -413,7 +413,7 @@ def _says(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) 
         return f"{NOT_RANKED}."
     found = spreads(rows, metric, names)
     if not found:
-        return "No point of it is done."
+        return "None of its points is done."
     most, least = (
         f"{metric.format(found[cells].mean)} with {with_names(names, cells)}"
         for cells in (choose(found, key=lambda cells: found[cells].mean) for choose in (max, min))

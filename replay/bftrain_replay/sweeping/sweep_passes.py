@@ -303,7 +303,7 @@ def versions_here(solver: str) -> dict[str, str]:
 
 FORMAT: Final = "bftrain sweep 1"
 POINTS: Final = "points.jsonl"
-_BEGIN_AGAIN: Final = "move the file away to begin again"
+_BEGIN_AGAIN: Final = "move the file away to start over"
 
 
 class PassStatus(StrEnum):
@@ -431,12 +431,12 @@ Watch = Callable[[float], bool]
 
 _CEILING_SHARE: Final = 0.9  # ceiling's fraction of the reference time: the dedicated pool has few events
 _CUT_SHORT: Final = {
-    OVERLOAD: "the queue grows without bound: more work comes than the cluster can do under any policy",
+    OVERLOAD: "the queue grows without bound: more work arrives than the cluster can do under any policy",
     EndReason.STANDSTILL: WORDS[EndReason.STANDSTILL],
     STALLED: "tasks wait, none runs, and nothing will change that",
 }
 _NOT_DONE: Final = (
-    "some tasks were not done in the end: completion times, slowdown and rho are of the others only, and may be too low"
+    "some tasks did not finish: completion times, slowdown and rho cover only the other tasks, and may be too low"
 )
 
 

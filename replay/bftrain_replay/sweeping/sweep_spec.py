@@ -151,7 +151,7 @@ def values_of(document: TomlDocument, given: object, option: str, *keys: Key) ->
     if isinstance(given, dict):
         return _range(document, given, option, *keys)
     if not isinstance(given, list):
-        fix = "what is the same in all points stands in [fixed]"
+        fix = "values for all points belong in [fixed]"
         raise document.wrong(f"must be a list of values, not {given!r}", *keys, fix=fix)
     if not given:
         raise document.wrong("has no value", *keys)
@@ -476,7 +476,7 @@ def points_of(spec: SweepSpec) -> tuple[SweepPoint, ...]:
         key = wire.encode(replace(point, options={}))
         if key in found:
             raise spec.document.wrong(
-                f"the point {point.words} comes twice", "cases" if len(spec.cases) > 1 else "grid"
+                f"the point {point.words} appears twice", "cases" if len(spec.cases) > 1 else "grid"
             )
         found[key] = point
     return tuple(found.values())
@@ -488,7 +488,7 @@ def _point(spec: SweepSpec, chosen: Options) -> SweepPoint:
     changes = {name: given.pop(name) for name in list(given) if input_of(name)}
     until_s = None if "round_s" in given else given.pop("until_s", None)
     if until_s is not None and (isinstance(until_s, str) or not 0.0 < until_s < math.inf):
-        fix = "omit it to go on until all tasks are done"
+        fix = "omit it to continue until all tasks are done"
         raise spec.wrong(f"must be a finite number above 0, not {until_s!r}", "until_s", fix)
     settings = _settings(spec, given)
     texts: dict[str, str] = {}
@@ -518,8 +518,8 @@ def _settings(spec: SweepSpec, given: Options) -> ReplaySettings | RoundSettings
     for name in given:
         if name not in kind.__struct_fields__:
             if in_rounds:
-                raise spec.wrong("means nothing in rounds", name, "omit it, or round_s")
-            raise spec.wrong("is for time shared in rounds", name, "say how long one is: round_s = 360")
+                raise spec.wrong("has no effect in rounds", name, "omit it, or round_s")
+            raise spec.wrong("is for time shared in rounds", name, "give their length: round_s = 360")
     try:
         return kind(**given)  # type: ignore[arg-type]  # it checks them itself
     except BadValue as error:

@@ -389,7 +389,7 @@ def _notes(swept: SweptPoints) -> Iterator[str]:
     if short and usual[0] in {MAKESPAN, COMPLETION}:
         yield f"In {short:,} of {total} the tasks ran out, and all harvests are equal: compare {usual[0].title}"
     elif short:
-        yield f"In {short:,} of {total} the tasks ran out: efficiency U compares nothing there, the harvest does"
+        yield f"In {short:,} of {total} the tasks ran out: efficiency U is not comparable there, the harvest is"
     with_u = [row for row in on_logs if EFFICIENCY.of(row) is not None]
     if len(_objectives(with_u)) > 1:
         yield NOT_RANKED
@@ -398,7 +398,7 @@ def _notes(swept: SweptPoints) -> Iterator[str]:
     left = [row for row in on_logs if row.cells.get("tasks_unfinished")]
     if left and any(metric.column.startswith(_OF_FINISHED) for metric in metrics):
         yield (
-            f"In {len(left):,} of {total} tasks had not finished in the end: figures of completion times, slowdown and "
+            f"In {len(left):,} of {total} tasks did not finish: figures of completion times, slowdown and "
             "rho leave these out, and may be too low there"
         )
 

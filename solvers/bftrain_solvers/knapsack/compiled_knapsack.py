@@ -135,5 +135,5 @@ def why_numpy() -> tuple[str, str]:
         return "its compiled code cannot be loaded here", "install bftrain from its source once more, on this machine"
     if other_libraries():
         return "its C code is newer than the compiled library", "run pip install -e . in the checkout once more"
-    again = "install a C compiler (cc) and then bftrain from its source once more; pip install -v shows what goes wrong"
+    again = "install a C compiler (cc) and then bftrain from its source once more; pip install -v shows the error"
     return "it has no compiled code", again

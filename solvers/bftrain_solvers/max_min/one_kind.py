@@ -32,7 +32,7 @@ from bftrain_solvers.answers import DeadlinePassed
 from bftrain_solvers.arrays import Floats, Integers
 from bftrain_solvers.knapsack.best_sizes import best_sizes
 
-OTHERS: Final = "with others at the same levels"
+OTHERS: Final = "with other tasks at the same levels"
 _NOT_COMPARED: Final = "out of time: other plans with the same levels were not compared"
 _UNSURE: Final = "ties between equally badly-off tasks were broken by a rule: too many combinations to search"
 _WORTH_TELLING: Final = 1e-9  # relative

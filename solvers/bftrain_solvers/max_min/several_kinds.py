@@ -318,8 +318,8 @@ def _over_kinds(
     if cut:
         following = sorted(scores[place, columns[place]] for place in counted)[min(rise.known, len(counted) - 1)]
         words = (
-            f"out of time: the {rise.known} lowest levels are as high as can be, the next one is {following:.6g} and "
-            f"may be {reach:.6g} at most, the others are as time allowed"
+            f"out of time: the {rise.known} lowest levels are optimal, the following one is "
+            f"{following:.6g} and could be at most {reach:.6g}, the others are not proven"
         )
     words = "; ".join(filter(None, (words, rest_words)))
     if cut or not proven:

@@ -152,7 +152,7 @@ def fewest_missed(entries: ShareEntries, needed: Floats, counts: Floats, notes: 
     if found.x is None:
         raise ProgramNotSolved(str(found.message))
     if found.status != 0:
-        notes.append(f"fewer deadlines may be missed: the search ended after {_LONGEST_S:g} s")
+        notes.append(f"fewer deadlines may be missed: the search stopped after {_LONGEST_S:g} s")
     times: Floats = np.maximum(0.0, found.x[:count])
     return times
 

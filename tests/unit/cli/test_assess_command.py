@@ -68,7 +68,7 @@ def test_all_of_it_fits_on_a_screen_and_is_in_the_folder(bftrain: CommandLine, t
 def test_the_next_step_depends_on_doubts_and_prices(bftrain: CommandLine) -> None:
     save_log(generate_log(6, 2, 1), Path("log.npz"))
     ended = bftrain("assess", "log.npz", "-o", "out", "--quick")
-    assert ended.err.splitlines()[-1].startswith("next: add what it is worth: bftrain assess log.npz --node-watts ")
+    assert ended.err.splitlines()[-1].startswith("next: add its value: bftrain assess log.npz --node-watts ")
     ended = bftrain("assess", "sacct.txt", "-o", "doubtful", "--quick")
     assert ended.err.splitlines()[-1] == "next: settle the doubtful idle time: bftrain import sacct.txt --dry-run"
 

@@ -36,7 +36,7 @@ def test_a_waiting_task_is_changed_and_wrong_values_are_rejected(tmp_path: Path,
             assert bftrain("task", "edit", "cnn", "--nodes", nodes, *at).out.startswith(f"cnn: {sizes} nodes, ")
         assert bftrain("status", "cnn", *at).code == 0
         for words, code, message in (
-            (("cnn",), 2, "nothing is to be changed"),
+            (("cnn",), 2, "no change is given"),
             (("cnn", "--nodes", "many"), 3, "is not MIN:MAX"),
             (("cnn", "--nodes", "0:3"), 3, "min_nodes"),
             (("cnn", "--min-nodes", "17"), 3, "max_nodes"),

@@ -135,7 +135,7 @@ def test_an_agent_that_falls_silent_is_lost(
     inbox.until("registered")
     monkeypatch.setattr("bftrain_elastic.manager.hub_inputs._SILENCE_S", 0.1)
     gone = inbox.until("gone")
-    assert (gone["node"], gone["reason"].startswith("nothing heard for")) == ("n1", True)
+    assert (gone["node"], gone["reason"].startswith("no message for")) == ("n1", True)
     assert hub.nodes() == {}
 
 

@@ -251,7 +251,7 @@ def test_the_end_of_an_epoch_is_known_with_its_last_batch() -> None:
 
 
 def test_what_a_stream_cannot_divide_is_refused() -> None:
-    with pytest.raises(BadScript, match="a list does not say how far it is"):
+    with pytest.raises(BadScript, match="a list does not report its position"):
         ElasticStream([1, 2])
 
     class Uneven(Protocol):

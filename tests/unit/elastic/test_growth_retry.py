@@ -75,7 +75,7 @@ def test_after_a_growth_that_failed_the_old_members_train_on_and_it_is_tried_aga
     assert len(notes) == 9, "one for each failure but the first"
     assert "did not grow onto b, 2 times in a row" in notes[0]
     assert "Timed out waiting" in notes[0]
-    assert f"the training goes on without, and it is tried again in {LONGEST_S:.0f} s" in notes[-1]
+    assert f"training continues without it; the next attempt is in {LONGEST_S:.0f} s" in notes[-1]
 
 
 def test_a_growth_that_succeeds_after_failures_ends_the_delay() -> None:

@@ -191,7 +191,7 @@ def test_a_script_that_trains_by_itself_on_each_node_fails_at_once() -> None:
     assert case.context.stopped == [(one, 0.0), (other, 0.0)]
     for worker in (one, other):
         case.lifecycle.exited(worker, WorkerExit(-9, ""))
-    assert case.context.messages[-1]["reason"] == f"{one} trains by itself: its script never called bftrain_elastic.run"
+    assert case.context.messages[-1]["reason"] == f"{one} trains alone: its script never called bftrain_elastic.run"
     assert "report" not in case.context.kinds()
 
 

@@ -120,8 +120,8 @@ def test_workers_that_do_the_same_or_train_apart_are_reported(
 
 def test_a_loss_that_is_no_number_is_reported() -> None:
     found = failing(reports(loss=None, nan=True))
-    assert set(found) == {"goes on learning"}
-    assert found["goes on learning"].detail == "the loss is not a number at step 1"
+    assert set(found) == {"continues to learn"}
+    assert found["continues to learn"].detail == "the loss is not a number at step 1"
 
 
 def test_an_error_of_ours_is_split_into_what_is_wrong_and_its_fix() -> None:

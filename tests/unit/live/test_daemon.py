@@ -163,8 +163,8 @@ async def test_a_task_lives_from_its_submission_to_its_end(tmp_path: Path) -> No
         await decided(daemon)
         task = service.task(ourselves(), "#1")
         assert (task.state, task.samples) == ("done", 30.0)
-        assert task.reason == "ended well after 30 of 100 samples"
-        assert "task 'a' ended well after 30 of 100 samples" in remarks(daemon)
+        assert task.reason == "finished after 30 of 100 samples"
+        assert "task 'a' finished after 30 of 100 samples" in remarks(daemon)
         assert (task.rescales, task.preemptions) == (0, 0), "to be done is no loss of nodes"
         assert world.asked("drop") == ["a"]
         assert world.asked("want")[-1] == (0, frozenset())

@@ -130,7 +130,7 @@ def test_the_same_part_may_be_written_in_two_ways(make: Callable[..., Path]) -> 
 def test_different_tasks_and_rules_are_said_and_nothing_is_best(make: Callable[..., Path]) -> None:
     found = compare(make("all"), make("fewer", tasks=TASKS[:2]), make("published", semantics="published"))
     assert len(found.notes) == 4
-    assert found.notes[0] == "the tasks ran out in fewer: U compares nothing there; compare harvests"
+    assert found.notes[0] == "the tasks ran out in fewer: U is not comparable there; compare harvests"
     assert found.notes[1].startswith("they were given different tasks")
     assert found.notes[2].startswith("they follow different rules (published, realistic)")
     assert values(found, "tasks") == (4, 2, 4)

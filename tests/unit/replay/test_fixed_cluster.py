@@ -84,7 +84,7 @@ def test_many_that_do_not_fit_are_counted() -> None:
 
 
 def test_a_task_without_end_needs_a_time_to_end_at() -> None:
-    with pytest.raises(BadInput, match=r"task 'a' never finishes by itself, so neither does the replay .*--until"):
+    with pytest.raises(BadInput, match=r"task 'a' never finishes, so the replay would not end .*--until"):
         on_cluster({"": 2}, [task("a")])
     on_cluster({"": 2}, [task("a")], until_s=1.0)
 

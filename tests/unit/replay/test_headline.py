@@ -24,7 +24,7 @@ def test_a_run_whose_tasks_ran_out_does_not_lead_with_u() -> None:
     assert found.harvest_node_h == pytest.approx(0.2)
     assert found.sentence == (
         "The tasks ran out: they needed 5.0 % of 4 idle node-hours; harvest 0.2 node-hours, 7,200 samples. "
-        "U says nothing then; for enough work replay without --tasks"
+        "U is not comparable then; for enough work replay without --tasks"
     )
 
 

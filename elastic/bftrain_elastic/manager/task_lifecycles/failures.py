@@ -170,7 +170,7 @@ class FailurePolicy:
         if not death.started:
             return ""  # a program killed while it loads has not had its chance
         self._outside += 1
-        return f"{death.text}, as others before it" if self._outside >= ALLOWED_FROM_OUTSIDE else ""
+        return f"{death.text}, like earlier ones" if self._outside >= ALLOWED_FROM_OUTSIDE else ""
 
 
 def exit_text(worker: str, code: int) -> str:

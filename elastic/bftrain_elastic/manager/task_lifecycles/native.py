@@ -195,8 +195,8 @@ class NativeLifecycle(SupervisedLifecycle):
         saved = self._supervision.saved_step
         if member.saves and exit.code and member.step > saved:
             how = f"{exit_text(member.name, exit.code)} before the state of step {member.step} was on disk"
-            since = f"step {saved}" if saved >= 0 else "what was written last"
-            self._supervision.note(f"{how}{last_word(exit.tail)}; the task goes on from {since}")
+            since = f"step {saved}" if saved >= 0 else "the last save"
+            self._supervision.note(f"{how}{last_word(exit.tail)}; the task continues from {since}")
         if member.phase is MemberPhase.IN and (not self._end.done or self._end.finished):
             self._group.lost_member(self._context.now())
         stuck = member.phase is MemberPhase.IN and exit.code == os.EX_TEMPFAIL  # it lost its group and exited
@@ -245,7 +245,7 @@ class NativeLifecycle(SupervisedLifecycle):
             case StepReport() if member.phase is MemberPhase.COMING:
                 member.astray += 1
                 if member.astray == ASTRAY and not self._end.over:
-                    self._end.fail(f"{worker} trains by itself: its script never called {self.entrance}")
+                    self._end.fail(f"{worker} trains alone: its script never called {self.entrance}")
             case StepReport():
                 self._supervision.note(self._group.reported(message.t))
                 self._retry.succeeded()

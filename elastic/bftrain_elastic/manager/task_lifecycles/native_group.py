@@ -53,7 +53,7 @@ class GrowthRetry:
             return ""
         which = f"the group did not grow onto {', '.join(sorted(nodes))}, {self._failed} times in a row"
         again_s = self._delay.left_s(now)
-        return f"{which}: {why}; the training goes on without, and it is tried again in {again_s:.0f} s"
+        return f"{which}: {why}; training continues without it; the next attempt is in {again_s:.0f} s"
 
     def confirmed(self, workers: Iterable[str]) -> None:
         """Record that these workers train. If one of them was excluded, growth works again."""

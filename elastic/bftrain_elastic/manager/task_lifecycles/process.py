@@ -204,7 +204,7 @@ class ProcessLifecycle(SupervisedLifecycle):
                 self._stop(process, self._job.stop_grace_s)
             elif now - max(finished_at, done_at or 0.0) > EPILOGUE_S and not process.stopping:
                 self._supervision.note(
-                    f"{process.name} did not end {EPILOGUE_S:g} s after the work was done; it is ended"
+                    f"{process.name} did not end {EPILOGUE_S:g} s after the work was done; it is killed"
                 )
                 self._stop(process, self._job.stop_grace_s)
 

@@ -212,7 +212,7 @@ class TaskSupervision:
         if self._job.work_samples is not None and self._samples is not None and not self._counts_from_zero:
             progress = f"after {self._samples:,.0f} of {self._job.work_samples:,.0f} samples"
         how = "without saying that it is finished" if self._says_when_finished else "before its work was done"
-        text = f"it ended with 0 {progress}, {how}"
+        text = f"it exited with 0 {progress}, {how}"
         if self._early_ends >= ALLOWED:
             return f"{text}, {ALLOWED} times without a step between"
         self.note(f"{text}; it is started again")
@@ -239,7 +239,7 @@ class TaskSupervision:
                     self._context.send(worker, AskPosition())
                     self._context.inspect(worker)
             case StallAction.RESTART:
-                self.note(f"{self._stall(now)}; its workers are ended and started again")
+                self.note(f"{self._stall(now)}; its workers are restarted")
                 return StallVerdict(restart=True)
             case StallAction.GIVE_UP:
                 return StallVerdict(failure=self._stall(now))

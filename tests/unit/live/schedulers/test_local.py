@@ -123,7 +123,7 @@ async def test_an_agent_that_ends_by_itself_is_reported_and_started_again(
         os.kill(before, signal.SIGKILL)
         await until(lambda: found.agents().get("slot1") not in {None, before})
         remarks = {news.text for news in found.news if isinstance(news, Remark)}
-        assert remarks == {f"the agent on slot1 ended by itself; see {tmp_path}/agents/slot1.log"}
+        assert remarks == {f"the agent on slot1 exited; see {tmp_path}/agents/slot1.log"}
 
 
 @in_a_loop

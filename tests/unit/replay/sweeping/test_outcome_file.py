@@ -102,5 +102,5 @@ def test_a_file_of_others_is_left_alone(tmp_path: Path, text: str, complaint: st
     with pytest.raises(BadInput) as refused:
         swept(SWEEP, tmp_path)
     assert complaint in str(refused.value)
-    assert "move the file away to begin again" in str(refused.value)
+    assert "move the file away to start over" in str(refused.value)
     assert path.read_text() == text

@@ -190,7 +190,7 @@ def test_admissions_can_be_swept_and_metrics_have_columns(tmp_path: Path) -> Non
     [
         ('log = "l"', r"sweep.toml:1: cluster: takes the place of a log"),
         ("[fixed]\npolicy = 'las'", r"sweep.toml:\d+: fixed.policy: is for time shared in rounds .*round_s = 360"),
-        ("[fixed]\nround_s = 60\n[grid]\nsolver = ['exact']", r"grid.solver: means nothing in rounds"),
+        ("[fixed]\nround_s = 60\n[grid]\nsolver = ['exact']", r"grid.solver: has no effect in rounds"),
         ("[fixed]\nround_s = 0", r"fixed.round_s: must be above 0"),
         ("[fixed]\nround_s = 1e308", r"fixed.round_s: must be from 1e-09 to 1e\+12, not 1e\+308"),
         ("[fixed]\nround_s = 5e-324", r"fixed.round_s: must be from 1e-09 to 1e\+12, not 4\.9"),

@@ -72,6 +72,6 @@ def test_a_warning_is_reported_once_with_its_count(tmp_path: Path) -> None:
     ],
 )
 def test_a_seed_that_decides_over_nothing_is_odd(tmp_path: Path, tasks: dict[str, object], odd: bool) -> None:  # noqa: FBT001 - a parameter
-    words = "the seed is swept, but no log and no tasks are made from it: it changes nothing"
+    words = "the seed is swept, but no log and no tasks are made from it: it has no effect"
     found = planned(small(grid={"seed": [1, 2]}, task_sets={"mix": tasks}), tmp_path)
     assert (words in found.warnings) is odd
