@@ -1,4 +1,4 @@
-"""What the pages of replays and of rounds share: completion of tasks, the table of tasks, and the configuration."""
+"""Parts of the pages of replays and of rounds: completion of tasks, the table of tasks, and the configuration."""
 
 from __future__ import annotations
 
