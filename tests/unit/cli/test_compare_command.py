@@ -49,7 +49,7 @@ def test_two_stand_side_by_side_with_the_change(bftrain: CommandLine) -> None:
         assert marked
     assert rows["solver"] == ["exact", "equal-share"]
     same = bftrain("compare", "exact", "again").out
-    assert ("Nothing differs" in same, "all settings as by default" in same) == (True, True)
+    assert ("Settings and inputs are equal." in same, "all settings as by default" in same) == (True, True)
 
 
 def test_more_show_the_difference_when_asked(bftrain: CommandLine) -> None:
