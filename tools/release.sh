@@ -9,7 +9,7 @@ python=$PWD/$venv/bin/python
 version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' bftrain/version.py)
 [ -z "$(git status --porcelain)" ] || fail 'there are uncommitted changes: commit or stash them, then run make release'
 grep -q "^## \[$version\]" CHANGELOG.md ||
-    fail "CHANGELOG.md has no section [$version]: rename [Unreleased], or correct bftrain/version.py"
+    fail "CHANGELOG.md has no section [$version]: add it, or correct bftrain/version.py"
 grep -q "^version: $version$" CITATION.cff || fail "CITATION.cff has another version: write version: $version"
 
 place=$(mktemp -d)
