@@ -400,7 +400,7 @@ def test_without_locks_on_the_file_system_a_result_is_written_with_a_remark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", lambda *_: fail_with(code))
-    with pytest.warns(UserWarning, match="^.*: its file system has no locks: run no second command") as caught:
+    with pytest.warns(UserWarning, match="^.*: its file system has no locks: do not start a second command") as caught:
         replace(tmp_path, files(1))
     assert len(caught) == 1
     assert content_of(tmp_path) == files(1)

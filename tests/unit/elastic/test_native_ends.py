@@ -310,7 +310,7 @@ def test_a_state_that_could_not_be_written_is_reported_with_where_it_goes_on() -
     case.lifecycle.exited(only, WorkerExit(74, "bftrain: no space\n"))
     (note,) = case.context.notes()
     assert "ended with 74 before the state of step 50 was on disk (bftrain: no space)" in note
-    assert note.endswith("the task goes on from step 3")
+    assert note.endswith("the task continues from step 3")
 
 
 def test_writes_that_fail_are_reported_once_and_that_they_work_again() -> None:

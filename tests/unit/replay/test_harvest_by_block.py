@@ -37,4 +37,4 @@ def test_a_report_says_what_a_week_comes_to_and_how_sure_that_is() -> None:
     a_week = done.summary["headline"]["harvest_node_h"] / done.result.simulated_s * WEEK_S
     assert low < a_week < high
     assert median == pytest.approx(a_week, rel=0.2)
-    assert f"A week comes to {median:,.0f} ({low:,.0f} to {high:,.0f}) node-hours" in text_of(page_of(done))
+    assert f"A week yields {median:,.0f} ({low:,.0f} to {high:,.0f}) node-hours" in text_of(page_of(done))
