@@ -1,4 +1,4 @@
-"""Admission: which tasks compete, by rules without state. docs/reference/objectives.md compares them."""
+"""Admission: stateless rules that choose the competing tasks. docs/reference/objectives.md compares them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class KindCapacity:
     """Capacity by node kind for admitted tasks: ``factor`` times the nodes of each kind; a task counts in one kind.
 
     Tasks that can use several kinds move to another kind if that frees capacity. The first task of a kind always
-    fits. A later one fits if its demand is left, or, with ``over``, if anything is left.
+    fits. A later task fits if the free capacity covers its demand or, with ``over``, if any capacity is free.
     """
 
     def __init__(self, pools: Mapping[str, int], factor: float, demand: str, *, over: bool = False) -> None:
@@ -57,7 +57,7 @@ class KindCapacity:
         return True
 
     def block_kinds(self, spec: TaskSpec) -> None:
-        """Reserve all capacity of the kinds that this task could use."""
+        """Close the kinds that this task could use: no later task fits there."""
         self._blocked.update(self._demands_of(spec))
 
     def _demands_of(self, spec: TaskSpec) -> dict[str, int]:
@@ -122,8 +122,8 @@ class LoadAdmission:
 
     With ``demand = "min"`` a task demands its ``min_nodes``: up to a factor of 1 all competing tasks can run together.
     With ``"max"`` it demands the most nodes it can use. The first task in the queue always competes, and a task that
-    demands more than the remainder blocks later tasks from the node kinds it could use, so no task is
-    overtaken for ever. Tasks with a minimum above the present pool are skipped.
+    demands more than the remainder blocks later tasks from the node kinds it could use, so no task
+    starves. Tasks with a minimum above the current pool are skipped.
     """
 
     max_tasks: int = 35
@@ -183,12 +183,12 @@ class QuotaAdmission:
                 raise BadInput(f"{what} must be a whole number of at least 1, not {given!r}")
         own = any(entity.nodes is not None or entity.tasks is not None for entity in self.entities.values())
         if self.nodes is None and self.tasks is None and not own:
-            fix = "write quota,nodes=16,tasks=4, or give users their own in a shares file"
+            fix = "set admission to quota,nodes=16,tasks=4, or set quotas of users in a shares file"
             raise BadInput("no user has a quota", fix=fix)
 
     def choose(self, queue: Queue) -> Mapping[str, int]:
         """Return the competing tasks, each with its largest allowed size."""
-        chosen: dict[str, int] = {}  # the minimum of each, in queue order
+        chosen: dict[str, int] = {}  # in queue order: first each task's minimum, finally its largest allowed size
         of_user: dict[str, list[str]] = {}
         left: dict[str, int] = {}
         for name in queue:
@@ -217,7 +217,7 @@ class QuotaAdmission:
         nodes, _, _ = self._quota(spec.user)
         if nodes is None or spec.min_nodes <= nodes:
             return ""
-        return f"needs {spec.min_nodes} nodes and its user '{spec.user}' may hold {nodes}: it never runs"
+        return f"needs {spec.min_nodes} nodes and its user '{spec.user}' may use {nodes}: it never runs"
 
     def _quota(self, user: str) -> tuple[int | None, int | None, Inside]:
         own = self.entities.get(user) or Entity()

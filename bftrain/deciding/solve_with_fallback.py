@@ -15,7 +15,7 @@ from bftrain.values.table import ValueTable
 from bftrain.values.wire import NOTHING, unchecked
 
 _Candidate = tuple[float, str, Mapping[str, int], Mapping[str, str]]  # value, source, sizes, kinds
-_MEASURED: Final = "measurements alone start and stop no task"
+_MEASURED: Final = "only measurements changed, so no task starts, stops or moves"
 _LEAST_S: Final = 1e-6  # limits require a time above 0
 _RAN_TO_ITS_END = frozenset({Termination.OPTIMAL, Termination.GAP, Termination.HEURISTIC})
 
@@ -38,9 +38,9 @@ class ChosenSizes(msgspec.Struct, frozen=True, kw_only=True):
 def choose(
     table: ValueTable, limits: Limits, solver: Solver, fallback: Solver | None, *, hurry: str = ""
 ) -> ChosenSizes:
-    """Call ``solver``; if it does not complete, choose the best of its sizes, the fallback's and the present ones.
+    """Call ``solver``; if it does not complete, choose the best of its sizes, the fallback's and the current ones.
 
-    ``hurry`` is a reason not to call it at all.
+    ``hurry`` is a reason to skip ``solver``; empty: call it.
     """
     solution, value = (Solution.failed(solver.name, hurry), None) if hurry else _valid_solution(solver, table, limits)
     if value is not None and solution.termination in _RAN_TO_ITS_END:
@@ -92,7 +92,7 @@ def _chosen_sizes(table: ValueTable, candidate: _Candidate, solution: Solution, 
     value, taken, sizes, kinds = candidate
     if not table.problem.pools:
         kinds = NOTHING
-    elif not table.columns.several:  # a solver need not name the only kind there is
+    elif not table.columns.several:  # solvers may omit the kind if there is only one
         (kind,) = table.kinds
         kinds = {task: kind for task, size in sizes.items() if size and kind}
     return ChosenSizes(
@@ -117,14 +117,14 @@ def _valid_solution(solver: Solver, table: ValueTable, limits: Limits) -> tuple[
         return solution, None
     value = table.value_if_allowed(solution.sizes, solution.kinds)
     if not value > float("-inf"):  # also rejects NaN
-        return Solution.failed(solver.name, "gave sizes that are not allowed or do not fit into the pool"), None
+        return Solution.failed(solver.name, "returned sizes that are not allowed or do not fit into the pool"), None
     return solution, value
 
 
 def _call_solver(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
     if table.columns.several and not solver_capabilities(solver).node_kinds:
         others = "exact, greedy, equal-share, highs, gurobi or cbc"
-        return Solution.failed(solver.name, f"'{solver.name}' cannot tell kinds of nodes apart; use {others}")
+        return Solution.failed(solver.name, f"'{solver.name}' does not support node kinds; use {others}")
     try:
         solution: object = solver.solve(table, limits)
     except BadObjective:
@@ -132,5 +132,5 @@ def _call_solver(solver: Solver, table: ValueTable, limits: Limits) -> Solution:
     except Exception as error:  # noqa: BLE001 - a third-party solver must not stop the decisions
         return Solution.failed(solver.name, raised(error))
     if not isinstance(solution, Solution):
-        return Solution.failed(solver.name, f"gave a {type(solution).__name__}, not a Solution")
+        return Solution.failed(solver.name, f"returned a {type(solution).__name__} instead of a Solution")
     return solution

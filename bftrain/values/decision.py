@@ -1,4 +1,4 @@
-"""Decision: the record of one decision: the chosen sizes, their origin and quality."""
+"""The record of one decision: the chosen sizes, their origin and quality."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bftrain.values.solution import Quality, Termination
 from bftrain.values.wire import NOTHING, Mapped, unchecked
 
 UNCHANGED: Final = "unchanged"  # replaces a solver's name if sizes did not change
-STAYED: Final = "sizes stay as they were"
+STAYED: Final = "sizes stay as they were"  # suffix of ``fallback``, as is ``_TAKEN`` around a solver's name
 _TAKEN: Final = ("sizes of ", " taken")
 
 
@@ -25,7 +25,7 @@ def taken_from(solver: str) -> str:
 
 
 class Decision(Mapped, frozen=True, kw_only=True):
-    """New sizes of all competing tasks (0 = it waits) and the resulting actions.
+    """New sizes of all competing tasks (0: the task waits) and the resulting actions.
 
     ``at_once`` contains the actions that events since the last decision required immediately, before this decision
     (nodes returned, tasks paused); ``actions`` contains the actions added by the decision.
@@ -34,7 +34,7 @@ class Decision(Mapped, frozen=True, kw_only=True):
     ``quality`` and ``value`` belong to the actual ``sizes``. ``fallback`` is empty if these are the
     solver's own; otherwise it names the origin of the sizes, and the reason.
     ``kinds`` are the node kinds of the tasks, if nodes have kinds. ``batches`` are the samples per step over all
-    nodes of a task, for tasks with batches, under objectives that choose them.
+    nodes of a task, for tasks with an adjustable batch size, if the objective chooses it.
     ``notes`` are remarks on events since the last decision (a node that joined twice, ...).
     """
 
@@ -100,6 +100,7 @@ def _action(given: object) -> Action:
     raise TypeError
 
 
+# Template for decision_of(), which replaces fields without validating them again
 _USUAL: Final = Decision(
     time_s=0.0,
     number=1,
@@ -115,7 +116,7 @@ _USUAL: Final = Decision(
 
 
 def decision_of(*, time_s: float, sizes: Mapping[str, int], **fields: Any) -> Decision:  # noqa: ANN401 - fields of a decision
-    """Return a decision that the core made, with ``sizes`` that do not change later.
+    """Return a decision of the core, with frozen ``sizes``.
 
     Only values from plug-ins, and times from the caller, are checked.
     """

@@ -13,7 +13,7 @@ from bftrain.values.wire import Mapped
 
 
 class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """The latest known data of a task; ``work_left_samples`` is ``None`` if unknown or without end."""
+    """The latest known data of a task; ``work_left_samples`` is ``None`` if unknown or endless."""
 
     spec: TaskSpec
     work_left_samples: float | None = None
@@ -58,7 +58,7 @@ class _TaskEvent(_Event, frozen=True, kw_only=True):
 
 
 class NodesJoined(_NodeEvent, frozen=True, kw_only=True, tag="nodes_joined", omit_defaults=True):
-    """Nodes became idle and stay usable until they leave. All nodes of an event have equal ``kind``."""
+    """Nodes became idle and stay usable until they leave. All nodes of an event have the same ``kind``."""
 
     kind: str = ""
 
@@ -68,7 +68,7 @@ class NodesJoined(_NodeEvent, frozen=True, kw_only=True, tag="nodes_joined", omi
 
 
 class NodesLeft(_NodeEvent, frozen=True, kw_only=True, tag="nodes_left"):
-    """The main scheduler reclaimed nodes, or they went down: a preemption, never rejected and never delayed."""
+    """The main scheduler reclaimed nodes, or they went down: a preemption, which is never rejected or delayed."""
 
 
 class TaskSubmitted(_Event, frozen=True, kw_only=True, tag="task_submitted"):
@@ -86,21 +86,21 @@ class TaskFinished(_TaskEvent, frozen=True, kw_only=True, tag="task_finished"):
 
 
 class TaskCancelled(_TaskEvent, frozen=True, kw_only=True, tag="task_cancelled"):
-    """Its owner cancelled the task."""
+    """The owner cancelled the task."""
 
 
 class TaskPaused(_TaskEvent, frozen=True, kw_only=True, tag="task_paused"):
-    """Its owner paused the task: it releases its nodes and waits until it is resumed."""
+    """The owner paused the task: it releases its nodes and waits until it is resumed."""
 
 
 class TaskResumed(_TaskEvent, frozen=True, kw_only=True, tag="task_resumed"):
-    """Its owner resumed a paused task, which competes again from its old place in the queue."""
+    """The owner resumed a paused task, which competes again at its old position in the queue."""
 
 
 class TaskEdited(_Event, frozen=True, kw_only=True, tag="task_edited", omit_defaults=True):
-    """Its owner changed the description of a task, known by its name; nodes of a size that it excludes are released.
+    """The owner changed the description of the task ``spec.name``, which releases its nodes if its size is now excluded.
 
-    ``renamed`` is its name from now on, if that changes.
+    ``renamed`` is its new name, or empty.
     """
 
     spec: TaskSpec
@@ -136,7 +136,7 @@ class TaskMeasured(_TaskEvent, frozen=True, kw_only=True, tag="task_measured"):
     shrink_cost_s: float | None = None
     start_cost_s: float | None = None
     work_left_samples: float | None = None
-    noise_scale: float | None = None  # noise scale of its batches
+    noise_scale: float | None = None  # gradient noise scale, in samples
 
     def __post_init__(self) -> None:
         super().__post_init__()

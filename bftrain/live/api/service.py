@@ -177,7 +177,7 @@ class LiveService:
         """Return a changed task, and the event for the decisions; raise if it cannot be changed now."""
         track, harvester = self._tasks.tracks[record.name], self._harvester
         if track.held or record.name not in harvester.unfinished:
-            fix = f"bftrain task pause {record.name}, then change it, and resume it"
+            fix = f"run bftrain task pause {record.name}, then edit and resume it"
             what = f"task '{record.name}' has nodes, and only waiting tasks can be changed"
             raise schemas.NotNow(what, fix=fix)
         if given.weight is not None and given.weight != record.spec.weight:

@@ -126,7 +126,7 @@ class Agents(_Table, frozen=True, kw_only=True):
     used: bool = True  # False: launchers without agents; the scheduler's report alone then makes a node ours
     listen: Text = "127.0.0.1"  # address on which the daemon waits for agents
     port: Count = 0  # 0: the one we had before, or any
-    reach: Word = ""  # how agents reach us, if not by the address above
+    reach: Word = ""  # how agents reach the live run, if not by the listen address
     address: Text = "127.0.0.1"  # how nodes reach each other; {node} is the node's name
     python: Text = sys.executable  # the interpreter on the nodes
     slots: Count = 0  # workers per node; 0: one per GPU, or one

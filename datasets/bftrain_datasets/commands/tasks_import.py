@@ -24,7 +24,7 @@ PUBLISHED: Final = "published"
 FORMATS: Final = ("gavel", "philly", "blox", "swf", PUBLISHED)
 STDIN: Final = "-"
 _PAIR: Final = 2  # files of the published replayer's tasks
-_WORTH_A_BAR: Final = 1 << 18  # bytes
+_WORTH_A_BAR: Final = 1 << 18  # bytes from which a file gets a progress bar
 _PLAIN_OPTIONS: Final = (
     "speeds",
     "node_kind",
@@ -43,7 +43,7 @@ _WORKLOAD_OPTIONS: Final = (*_PLAIN_OPTIONS, "kinds", "window", "begin", "timezo
     cls=DocumentedCommand,
     example="bftrain generate from-trace gavel.trace --speeds table.json -o tasks.toml\n"
     "bftrain generate from-trace jobs.swf -o tasks.toml --nodes 64",
-    epilog="docs/how-to/workloads.md describes all fields. A pair of files are the tasks of the published replayer: "
+    epilog="docs/how-to/workloads.md describes all fields. Two files are tasks of BFTrainer's published replayer: "
     "JBND (Tcup, Tcdw, Jmin, Jmax, Pmax) and JNPS (Ns, Ps).",
     renamed={"--kind": "--node-kind"},
 )
@@ -66,7 +66,7 @@ _WORKLOAD_OPTIONS: Final = (*_PLAIN_OPTIONS, "kinds", "window", "begin", "timezo
 @heading("Which jobs, and when")
 @click.option("--per-node", type=click.IntRange(min=1), default=None, help="GPUs or processors of one node [1].")
 @click.option("--nodes", type=click.IntRange(min=1), default=None, help="Reject jobs that need more nodes than this.")
-@click.option("--window", default=None, metavar="A..B", help="Only jobs that arrive then, by the clock of the file.")
+@click.option("--window", default=None, metavar="A..B", help="Only jobs that arrive in A..B, in the times of the file.")
 @click.option("--first", type=click.IntRange(min=1), default=None, help="Only the first jobs of the file.")
 @click.option("--log", type=FILE, default=None, help="The log that the tasks are for: submit_s counts from its start.")
 @click.option("--begin", default=None, metavar="TIME", help="Origin of submit_s: seconds or ISO [first job].")
@@ -84,8 +84,8 @@ def command(
 ) -> None:
     """Convert jobs of another system to tasks: Gavel, Philly, Blox, SWF, or the published replayer.
 
-    Formats are recognised by content, packed or not; - is standard input. Each row becomes a task or is counted with
-    its reason. submit_s counts from the first job, unless an option changes it.
+    Formats are recognised by content, packed or not; - is standard input. Unusable rows are skipped
+    and counted by reason. submit_s counts from the first job, unless an option changes it.
     """
     from bftrain.taskfiles.files import check_task_name
 
@@ -97,7 +97,7 @@ def command(
         raise click.UsageError(f"{form or 'an import'} takes {many}, not {len(files)}")
     used = [name for name in _WORKLOAD_OPTIONS if given[name] not in {None, False}]
     if form == PUBLISHED and used:
-        raise click.UsageError(f"--{used[0].replace('_', '-')} does not go with tasks of the published replayer")
+        raise click.UsageError(f"--{used[0].replace('_', '-')} cannot be used with tasks of the published replayer")
     if given["begin"] is not None and log is not None:
         raise click.UsageError("--log and --begin contradict each other: both set the origin of submit_s")
     if form == PUBLISHED:
@@ -174,14 +174,14 @@ def _import_lines(found: TrainingWorkload, options: WorkloadOptions) -> Iterator
     for source in found.sources:
         yield f"from {source.name}, sha256 {source.sha256}"
     yield f"format {found.format}; submit_s counts from {time_text(found.begin_s)}"
-    sizes = "all sizes in the table" if options.elastic else "the gang asked for"
+    sizes = "all sizes in the table" if options.elastic else "the requested gang only"
     if found.kinds:
         yield f"speeds in steps/s on {', '.join(found.kinds)}, {sizes}; work in steps"
-        yield "where nodes have no kinds, speeds are those on the first of these that a job runs on"
+        yield "on nodes without kinds, a job has its speed on the first of these kinds that can run it"
     elif found.node_kind:
         yield f"speeds in steps/s on {found.node_kind}, {sizes}; work in steps"
     else:
-        yield "only durations are known: speed 1 on the nodes asked for, work in seconds"
+        yield "only durations are known: speed 1 on the requested nodes, work in seconds"
     if any(task.deadline_s is not None for task in found.tasks):
         yield f"deadlines are multiples of the duration on {found.reference}"
     aside = sum(found.rows.aside.values())
@@ -199,7 +199,7 @@ def _warnings(found: TrainingWorkload) -> Iterator[str]:
             yield f"{finding.count:,} {finding.name}{first}: {hazard.says}; {finding.done}{option}"
     early = sum(task.submit_s < 0 for task in found.tasks)
     if early:
-        yield f"{counted(early, 'task')} handed in before the time that submit_s counts from"
+        yield f"{counted(early, 'task')} submitted before the origin of submit_s"
 
 
 def _published(files: Sequence[Path], path: Path, log: Path | None, out: Output) -> None:

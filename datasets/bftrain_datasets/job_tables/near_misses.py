@@ -22,7 +22,7 @@ _MAP: Final = "--format jobs --map start={0},end={0}|elapsed={0},nodes={0}|count
 _COLUMNS: Final = "--columns JobID,Start,End,NNodes,NodeList,State, in the order of the cells"
 _SACCT: Final = "use the output of: sacct -a -X --parsable2 -o JobID,Start,End,NNodes,NodeList,State"
 _LSF: Final = "import LSF's file lsb.acct"
-_PBS: Final = "import the files of the server's folder server_priv/accounting"
+_PBS: Final = "import the files in server_priv/accounting on the PBS server"
 _DOWN: Final = "import the output of sacctmgr show event -P all_time, or set --down NODES@A..B"
 # Words in the header of a command that lists present jobs, and a source of past jobs
 _OF_NOW: Final = (

@@ -1,4 +1,8 @@
-"""The machine that queue policies see and the policies: FCFS, EASY and conservative backfilling, OStrich."""
+"""Queue policies of a simulated main scheduler, and the cluster as they see it.
+
+The policies are FCFS, EASY and conservative backfilling, fair share, and OStrich. OStrich groups the jobs that a user
+submits together into campaigns, and ranks these by their end in a virtual fair schedule (``virtual_schedule``).
+"""
 
 from __future__ import annotations
 
@@ -375,7 +379,7 @@ class BackfillTimes:
         self._depth, self._interval_s = options.backfill_depth, options.backfill_interval_s
 
     def depth(self, now_s: float) -> int:
-        """Return the number of jobs to examine after the fitting ones."""
+        """Return the number of jobs to examine after the jobs that fit."""
         if self._interval_s and (due_s := math.ceil(now_s / self._interval_s) * self._interval_s) > now_s:
             self.wake_s = due_s
             return 0
@@ -454,7 +458,7 @@ class UserUsage:
 
 
 _DECAY_EVERY_S: Final = 300.0
-_STEPS_OF_RANK: Final = 100_000
+_STEPS_OF_RANK: Final = 100_000  # ranks are rounded to this resolution
 _LN_2: Final = 0.693  # the value used in Slurm
 
 
@@ -478,7 +482,7 @@ class PublishedUsage:
         self._nodes[user] += nodes
 
     def ranks(self, now_s: float) -> list[int]:
-        """Return the rank of each user, the smallest first: steps of ``2 ** -(part of all usage / share)``."""
+        """Return the rank of each user (the smallest first): the negative of ``2 ** -(part of all usage / share)``, in steps."""
         self.advance(now_s)
         total = float(self._used.sum())
         parts = self._used / total if total else np.zeros_like(self._used)
@@ -545,11 +549,11 @@ class FairSharePolicy:
 
 
 PRECISION: Final = 1e6  # relative precision of virtual finish levels; smaller differences are rounding errors
-MERGED: Final = 256  # jobs
+MERGED: Final = 256  # number of jobs after which the remaining jobs are sorted instead of merged
 
 
 class OStrichPolicy:
-    """Ranks campaigns by virtual end and their jobs by estimate; backfills in rank order."""
+    """Ranks campaigns by their end in the virtual schedule, and their jobs by estimate; backfills in rank order."""
 
     name: str = "ostrich"
     by_estimate: bool = True  # rank the jobs of a campaign by estimate, otherwise by submission
@@ -585,10 +589,10 @@ class OStrichPolicy:
         """Yield all waiting jobs by rank.
 
         The campaigns of a user are already sorted by virtual end. So users are merged lazily, as far as a pass examines
-        jobs; after ``MERGED`` jobs, all remaining jobs are sorted in one go.
+        jobs; after ``MERGED`` jobs, all remaining jobs are sorted together.
         """
         tag, created_s = campaigns.virtual.tag, campaigns.created_s
-        # Virtually finished campaigns rank as finishing now
+        # Campaigns that have finished in the virtual schedule rank as if they finished now
         least = campaigns.virtual.level if self._oldest_first else 0.0
         heads = [
             (round(max(tag[numbers[0]], least) * PRECISION), created_s[numbers[0]], user, numbers[0], 0)

@@ -1,7 +1,7 @@
-"""Catalogue of measured models: bundled, or from profile files, Gavel's tables and AdaptDL's sets.
+"""Catalogue of measured models: bundled, or from profile files, Gavel's tables and AdaptDL's tables.
 
 AdaptDL (Pollux) publishes for each of its models a table ``*_scalability.csv``: ``num_nodes``, ``num_replicas`` (GPUs),
-``local_bsz`` (samples per GPU and step), ``step_time`` and ``sync_time``, its part spent on communication.
+``local_bsz`` (samples per GPU and step), ``step_time`` (s) and ``sync_time`` (its communication part).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bftrain_datasets.workloads.generator import models_of
 from bftrain_datasets.workloads.speed_table import load_speed_table
 
 SCALABILITY: Final = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
-# A larger share is measurement noise: every step computes
+# Upper limit of the fixed share: part of every step depends on the batch size, so larger shares are noise
 _LARGEST_SHARE: Final = 0.99
 _SUFFIX: Final = "_scalability"
 _PREFIX: Final = "adaptdl_"
@@ -30,10 +30,10 @@ _PREFIX: Final = "adaptdl_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogueOptions:
-    """Options for files: node kind of a Gavel table, and noise of AdaptDL sets."""
+    """Options for files: the node kind to read from a Gavel table, and noise scales for AdaptDL tables."""
 
     node_kind: str | None = None
-    by_hosts: bool = False  # keep the speeds on several hosts in a Gavel table
+    by_hosts: bool = False  # keep a Gavel table's separate speeds for jobs on several hosts
     # AdaptDL's noise scale by model; the empty name is the default
     noise_scale: Mapping[str, float] = field(default_factory=dict)
 
@@ -68,7 +68,7 @@ def _read(path: Path, options: CatalogueOptions) -> tuple[Profile, ...]:
 
 
 def _scalability(path: Path, options: CatalogueOptions) -> Profile:
-    """Read an AdaptDL set: the speed by GPUs, at the largest batch size per GPU that was measured at every size.
+    """Read an AdaptDL table: speed by GPUs, at the largest batch size per GPU that was measured at every GPU count.
 
     If a number of GPUs has several placements, the placement on the fewest nodes counts.
     """
@@ -76,7 +76,7 @@ def _scalability(path: Path, options: CatalogueOptions) -> Profile:
     taken = {gpus: (nodes, gpus) for nodes, gpus in sorted(step_s, reverse=True)}  # the fewest nodes are last
     batch = max(set.intersection(*(set(step_s[place]) for place in taken.values())), default=0)
     if not batch:
-        raise BadInput("no batch size was measured at every size", where=str(path), fix="choose another set")
+        raise BadInput("no batch size was measured at every GPU count", where=str(path), fix="choose another table")
     name = path.stem.removeprefix(_PREFIX).removesuffix(_SUFFIX)
     points = sorted((gpus, gpus * batch / step_s[place][batch]) for gpus, place in taken.items())
     curve = SpeedCurve(nodes=tuple(size for size, _ in points), rate=tuple(rate for _, rate in points))
@@ -96,10 +96,10 @@ def _scalability(path: Path, options: CatalogueOptions) -> Profile:
 
 
 def fixed_share(step_s: Mapping[int, float], curve: SpeedCurve) -> float:
-    """Return the part of a step that takes as long for any batch, from steps of the smallest and the largest batch.
+    """Return the share of a step that is independent of the batch size, from the smallest and the largest batch.
 
-    ``step_s`` are seconds a step by samples of a GPU, at the smallest size. With only one batch size it is unknown, and
-    0.
+    ``step_s`` maps samples per GPU to seconds per step, at the smallest number of GPUs. With only one batch size, the
+    share is unknown: return 0.
     """
     few, many = min(step_s), max(step_s)
     if few == many:
@@ -116,7 +116,7 @@ def step_times(path: Path) -> Mapping[tuple[int, int], dict[int, float]]:
     missing = [name for name in SCALABILITY[:4] if name not in header]
     if missing:
         fix = "use a profile file (.toml), a table of Gavel (.json), or a *_scalability.csv of AdaptDL"
-        raise BadInput(f"is not a scalability set: missing {', '.join(missing)}", where=str(path), fix=fix)
+        raise BadInput(f"is not a scalability table: missing {', '.join(missing)}", where=str(path), fix=fix)
     found: dict[tuple[int, int], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for cells in rows.rows():
         row = dict(zip(header, cells, strict=False))
@@ -131,7 +131,7 @@ def step_times(path: Path) -> Mapping[tuple[int, int], dict[int, float]]:
             raise BadInput("has an impossible count or time", where=rows.where, fix="remove the row")
         found[nodes, gpus][batch].append(step_s)
     if not found:
-        raise BadInput("has no rows", where=str(path), fix="use a set with measurements")
+        raise BadInput("has no rows", where=str(path), fix="use a table with measurements")
     from statistics import mean  # noqa: PLC0415 - few commands read measurements, and this takes 1 ms
 
     return {place: {batch: mean(each) for batch, each in batches.items()} for place, batches in found.items()}

@@ -1,4 +1,4 @@
-"""A Horovod group that forms and dissolves while its process stays, with the rendezvous that the agent names."""
+"""A Horovod group that forms and dissolves within a running process; its members meet at a server of rank 0."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.worker.lazy_torch import hvd, torch
 from bftrain_elastic.worker.process_groups import FORMING, GroupRank, OpenSocket, cut, sockets
 
-_VALUE_LIMIT: Final = 65536  # bytes
+_VALUE_LIMIT: Final = 65536  # maximum size of a value at the rendezvous, in bytes
 _REQUEST_S: Final = 3.0  # time limit for a complete request
 _STUCK_S: Final = 3.0  # time for Horovod to notice cut connections
-_PLACES: Final = "rank_and_size"  # the request of a member that forms its second or a later group
+_PLACES: Final = "rank_and_size"  # scope in which Horovod requests rank and size, from the second group of a process on
 _ARRIVED: Final = "arrived"  # key under which members announce their arrival
 _POLL_S: Final = 0.0025  # poll interval per member: the load of rank 0 is independent of their number
 _LONGEST_POLL_S: Final = 0.25
 
 
 class HorovodGroup:
-    """The group of this process, and the rendezvous where it would lead another group."""
+    """The group of this process, and its rendezvous server for the next group, which it may lead as rank 0."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -42,7 +42,7 @@ class HorovodGroup:
         self._rescue: Callable[[], object] | None = None  # set while Horovod connects the members
 
     def form(self, place: GroupRank, store: Sequence[Any], rescue: Callable[[], object]) -> None:
-        """Join a new group; ``rescue`` is called if Horovod aborts the process meanwhile."""
+        """Join a new group; ``rescue`` is called if Horovod would abort the process meanwhile."""
         from horovod.common.exceptions import HorovodInternalError
 
         hvd.shutdown()
@@ -71,11 +71,11 @@ class HorovodGroup:
         self.meeting = HorovodRendezvous(self._address)
 
     def largest(self, number: int) -> int:
-        """Return the largest of all members' numbers."""
+        """Return the maximum of a number over all members."""
         return number if self._workers == 1 else int(self._largest([number], "int64", "bftrain.largest")[0])
 
     def largest_each(self, numbers: Sequence[int]) -> list[int]:
-        """Return the largest of each number over all members."""
+        """Return the maximum of each number over all members."""
         return self._largest(numbers, "int64", "bftrain.largest.int64")
 
     def gathered(self, numbers: Sequence[float]) -> list[list[float]]:
@@ -98,7 +98,7 @@ class HorovodGroup:
             self._end_if_stuck()
 
     def _end_if_stuck(self) -> None:
-        """End the process if Horovod still waits, as it does for missing connections until its time-out."""
+        """End the process if Horovod still waits, as it does for missing connections until its timeout."""
         rescue, deadline = self._rescue, time.monotonic() + _STUCK_S
         while rescue is not None and self._rescue is rescue:
             if time.monotonic() > deadline:
@@ -193,22 +193,22 @@ class HorovodRendezvous(ThreadingHTTPServer):
 def wait_for_members(
     meeting: tuple[str, int], rank: int, workers: int, timeout_s: float, given_up: Callable[[], bool]
 ) -> None:
-    """Announce this member at the rendezvous, and wait until all members are there.
+    """Announce this member at the rendezvous, and wait until all members have arrived.
 
-    Horovod aborts a process that waited in vain for another member, so call this before Horovod.
+    Horovod aborts the process if a member does not arrive in time, so call this before ``hvd.init()``.
     """
     deadline = time.monotonic() + timeout_s
     said = False
     while time.monotonic() < deadline and not given_up():
-        with suppress(OSError, HTTPException):  # rank 0 may not be there yet
+        with suppress(OSError, HTTPException):  # rank 0 may not listen yet
             said = said or _ask(meeting, "PUT", f"/{_ARRIVED}/rank{rank}") == HTTPStatus.OK
             status = _ask(meeting, "GET", f"/{_ARRIVED}/of{workers}")
             if status == HTTPStatus.OK and said:
                 return
             if status == HTTPStatus.GONE:
-                raise NotAllCame("a member is dead, and the group does not form")
+                raise NotAllCame("a member died while the group formed")
         time.sleep(min(_LONGEST_POLL_S, _POLL_S * workers))
-    raise NotAllCame(f"no connection to the other members: not all {workers} came within {timeout_s:g} s")
+    raise NotAllCame(f"no connection to the other members: not all {workers} connected within {timeout_s:g} s")
 
 
 def _ask(meeting: tuple[str, int], method: str, path: str) -> int:
@@ -243,7 +243,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK)
 
     def do_DELETE(self) -> None:
-        """Accept that a member is done. The group has no second rendezvous here, so no key is deleted."""
+        """Accept that a member has finished. The group has no second rendezvous here, so no key is deleted."""
         self._answer(HTTPStatus.OK)
 
     def _answer(self, status: HTTPStatus, value: bytes = b"") -> None:

@@ -295,7 +295,7 @@ def _tensor_of(place: str, value: Untyped, parameter: Untyped) -> dict[str, Unty
     if value is None:
         return {}
     what = f"its optimizer keeps a {type(value).__name__} in {place}"
-    raise BadScript(what, where="ShardedTraining", fix="use an optimizer that keeps tensors and numbers")
+    raise BadScript(what, where="ShardedTraining", fix="use an optimizer whose values are tensors and numbers")
 
 
 def _make_optimizer_state(begin: str, model: Untyped, optimizer: Untyped, saved: Mapping[str, Untyped]) -> None:

@@ -28,21 +28,21 @@ from bftrain_elastic.worker.state_tree import (
 
 _LARGEST_VALUE_BYTES: Final = 65536  # largest tensor, in bytes, that commits compare by value
 NO_STEP: Final = -1
-OWN: Final = "_bftrain"  # attribute of a state that contains its Inner
+OWN: Final = "_bftrain"  # attribute of a state that contains its StateInternals
 STEP: Final = "bftrain.step"
 LINEAGE: Final = "bftrain.lineage"
 SAMPLES: Final = "bftrain.samples"
 FROZEN: Final = "bftrain.frozen"  # names of frozen parameters, per model
 SHARDS: Final = "bftrain.shards"  # folder with the workers' shares, next to the state on disk
 COPYING_SHARE: Final = 0.05  # maximum share of run time spent on copies of large states
-_OUTSIDE_SHARE: Final = 0.1  # the same on a single node whose copies are sent to another: there is no other copy
+_OUTSIDE_SHARE: Final = 0.1  # the same for a task on one node, whose only copies are on another node
 REPORTS_S: Final = 0.2  # minimum interval between reports on the state's location
 SPARES: Final = 1  # copies in addition to the latest one: commits continue while it is written
 _RECENT_S: Final = 60.0  # age below which a copy of a large state is recent enough until the next commit
 
 
 class StateBase:
-    """The part of a :class:`bftrain_elastic.State` needed for saving and agreeing: its attributes by name."""
+    """The base of :class:`bftrain_elastic.State`: an object whose attributes are saved, and compared between workers."""
 
 
 class ShardKeeper(Protocol):
@@ -60,7 +60,10 @@ class ShardKeeper(Protocol):
         """Write the state; called by all members."""
 
     def regroup(self, state: StateBase, *, holds: bool) -> None:
-        """Restore the state on disk, or the script's initial state; called by all members."""
+        """Restore the state on disk, or the script's initial state; called by all members.
+
+        ``holds``: whether this worker has the state of the previous group.
+        """
 
 
 class StateGroup(ProcessGroup):
@@ -72,25 +75,25 @@ class StateGroup(ProcessGroup):
         # Parameters of each wrapped model, with their trained flag at wrapping time
         self.wrapped_trains: list[tuple[int, bool]] = []
         self.wrapped: list[Any] = []  # models in DistributedDataParallel
-        self.asked: Callable[[], int] = lambda: 0  # largest generation that we are asked to gather for
+        self.asked: Callable[[], int] = lambda: 0  # latest generation for which the manager asked us to leave the group
         self.activity = "script"  # current activity of the worker, as one word
         self.commits = 0  # number of commit() calls in this group
         self.committed_at = 0.0
-        self.pace_s = 0.0  # longest plausible time between commits
+        self.pace_s = 0.0  # estimated upper limit of the time between commits
 
 
 class StateCopies:
-    """Copies of the state in memory, and room for more."""
+    """Copies of the state in memory, and reusable memory for more."""
 
     def __init__(self) -> None:
         self.last: StateTree | None = None  # latest copy
         self.step = NO_STEP  # step of the latest copy
         self.made_at = float("-inf")
         self.due_at = 0.0  # earliest time of the next copy
-        self.alone = False  # copies are kept even if there is no other worker
+        self.alone = False  # keep copies even without other workers
         self.spares: list[StateTree] = []  # memory for further copies while one is being written
         self.no_room = False  # allocating that memory failed
-        self.prepared: StateTree | None = None  # preallocated tensors for a state to receive
+        self.prepared: StateTree | None = None  # tensors allocated in advance for the state that rank 0 will send
         # A state arrived in part: the tensors contain neither the script's initial values nor another complete state
         self.mixed = False
         self.large = LargeValues()
@@ -109,7 +112,7 @@ class StateCopies:
         return next((one for one in free if one is not None), None)
 
     def take(self, copy: StateTree, room: StateTree | None, step: int) -> None:
-        """Make ``copy`` the point to return to; it uses the memory of ``room``, if any. The older copy is a spare."""
+        """Make ``copy`` the latest copy; it uses the memory of ``room``, if any. The previous copy becomes a spare."""
         if room is not self.last:
             spares = [one for one in (*self.spares, self.last) if one is not None and one is not room]
             self.spares = spares[-SPARES:]
@@ -238,10 +241,10 @@ def _load(name: str, present: Any, value: Any) -> None:  # noqa: ANN401 - an obj
     try:
         present.load_state_dict(value)
     except (ValueError, KeyError, RuntimeError) as error:
-        what = f"cannot take its values: {' '.join(str(error).split())}"
-        fix = "make all of it before run(), frozen until it is trained"
+        what = f"cannot load its saved values: {' '.join(str(error).split())}"
+        fix = "create all its parts before run(), and freeze parts that are trained later"
         raise BadScript(what, where=f"state[{name!r}]", fix=fix) from error
-    # Other optimizers may read another form
+    # An optimizer with its own load_state_dict may read another format
     if hasattr(present, "param_groups") and (type(present).load_state_dict is torch.optim.Optimizer.load_state_dict):
         _undo_casts(present, value)
 
@@ -249,7 +252,7 @@ def _load(name: str, present: Any, value: Any) -> None:  # noqa: ANN401 - an obj
 def _undo_casts(optimizer: Any, saved: Any) -> None:  # noqa: ANN401 - torch.optim.Optimizer, and its state_dict
     """Restore the types of an optimizer's values: torch casts them to the type of their parameter.
 
-    Otherwise, 32-bit values kept for 16-bit weights would be rounded on new workers only.
+    Otherwise, 32-bit values of 16-bit weights would be rounded, but only on new workers.
     """
     numbers = [number for group in saved["param_groups"] for number in group["params"]]
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
@@ -266,7 +269,7 @@ def _frozen(model: Any) -> list[str]:  # noqa: ANN401 - torch.nn.Module
 
 
 def _freeze(model: Any, frozen: Collection[str]) -> None:  # noqa: ANN401 - torch.nn.Module
-    """Train all parameters except these."""
+    """Freeze the named parameters, and train all others."""
     for name, one in model.named_parameters():
         if one.requires_grad == (name in frozen):
             one.requires_grad_(name not in frozen)
@@ -278,7 +281,7 @@ def copy_is_due(own: StateInternals) -> bool:
 
 
 def sends_copy(state: StateBase) -> bool:
-    """Return whether rank 0 should copy this commit for the copy server, if it lacks it and there is memory."""
+    """Return whether this worker is rank 0, its copy server lacks this commit, and the memory suffices for a copy."""
     own = inner(state)
     if own.group.place.rank or own.shards is not None or not own.outside.due:
         return False
@@ -288,7 +291,7 @@ def sends_copy(state: StateBase) -> bool:
 
 
 def keep(state: StateBase, compared: NamedValues | None = None) -> StateTree:
-    """Copy the state as the point to return to; return the copy."""
+    """Copy the state, to return to it after a failure; return the copy."""
     own = inner(state)
     begun = time.monotonic()
     with own.copies.lock:
@@ -315,7 +318,7 @@ def keep_unless_recent(state: StateBase) -> None:
 
 
 class CopyInPieces:
-    """Copies a state as the point to return to, part by part, while it is being sent."""
+    """Copies a state part by part while it is being sent; the copy becomes the latest one."""
 
     def __init__(self, own: StateInternals, tree: StateTree) -> None:
         self._own, self._tensors = own, tree.tensors

@@ -32,7 +32,7 @@ from bftrain_replay.run.variations import COSTS, PROGRESS
 
 _HEIGHT: Final = 124
 _WHAT_IFS: Final = {COSTS: "costs {}", LEAD: "leaving {} early", PROGRESS: "saved {}"}
-_BY: Final = {"rack": "By rack", "kind": "By kind of node", "partition": "By partition", "name": "By names of nodes"}
+_BY: Final = {"rack": "By rack", "kind": "By node kind", "partition": "By partition", "name": "By node name"}
 _GROUPS: Final = 8  # maximum rows; the last row sums up all further groups
 
 

@@ -257,6 +257,6 @@ def _assumptions(settings: ReplaySettings, inputs: AssessmentInputs, sample: Rep
     if not sample.whole:
         found.append(
             f"Replayed: {len(sample.places):,} of {len(sample.blocks):,} {sample.blocks.unit}s, drawn at random (seed "
-            "0); their harvested share is applied to the idle node-time of all (--events)."
+            f"0); all {sample.blocks.unit}s are assumed to have the same harvested share (--events sets the sample size)."
         )
     return found

@@ -88,10 +88,10 @@ def _words(found: Comparison, *, difference: bool) -> RenderableType:
     return Group(
         *([Text(f"Compared because of --force, though {found.forced}\n")] if found.forced else []),
         SideBySide("", found.labels, groups, change),
-        SideBySide("What differs in how they were made", found.labels, [RowGroup("", differences)])
+        SideBySide("Different settings and inputs", found.labels, [RowGroup("", differences)])
         if differences
         else Text("Settings and inputs are equal.\n"),
-        table("The same in all", ("", ""), _same(found), left=(0, 1)),
+        table("Equal in all replays", ("", ""), _same(found), left=(0, 1)),
     )
 
 

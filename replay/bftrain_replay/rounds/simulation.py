@@ -89,10 +89,10 @@ def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> No
 
 
 def _check_ideal(gangs: TaskGangs, settings: RoundSettings, policy: RoundPolicy) -> None:
-    """Raise for policies without shares, and for settings and tasks to which ideal shares pay no attention."""
+    """Raise for policies without shares, and for settings and tasks that ideal shares ignore."""
     if not isinstance(policy, ByShares):
         fix = "choose a sharing policy such as max-min, or like gavel"
-        raise BadInput("applies shares, and this policy has none", where="like", fix=fix)
+        raise BadInput("needs a policy with shares, and this policy has none", where="like", fix=fix)
     usual = RoundSettings()
     for name in _NOT_IDEAL:
         if getattr(settings, name) != getattr(usual, name):
@@ -110,6 +110,6 @@ def _check(gangs: TaskGangs, there: NodeSupply, settings: RoundSettings, policy:
         fix = "give it work_samples, or choose a policy that needs none"
         raise BadInput(what, where=f"task '{endless[0]}'", fix=fix)
     if endless and there.end_s == math.inf and settings.until_s is None:
-        what = "never ends, and a cluster never ends"
-        raise BadInput(what, where=f"task '{endless[0]}'", fix="set --until, or its work_samples")
+        what = "has endless work, and a cluster has no end time"
+        raise BadInput(what, where=f"task '{endless[0]}'", fix="set --until, or give it work_samples")
     settings.check_measured(len(gangs))

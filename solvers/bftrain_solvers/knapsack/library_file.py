@@ -1,4 +1,4 @@
-"""The library file of the compiled knapsack: its name, which its sources determine, and how it is compiled.
+"""Compile the shared library of the knapsack solver, and name it by a hash of its C sources.
 
 Only the standard library is imported, so package builds can use this module before any installation.
 """
@@ -17,22 +17,22 @@ from pathlib import Path
 from typing import Final
 
 SOURCES: Final = Path(__file__).parent / "compiled"
-# Arithmetic as numpy's, also where CC asks for a faster one: that would change it for the whole process
+# IEEE arithmetic like numpy, even if CC contains -ffast-math, which would change the mode of the whole process
 _EXACT: Final = ("-fno-strict-aliasing", "-ffp-contract=off", "-fno-fast-math", "-fno-unsafe-math-optimizations")
 _FLAGS: Final = ("-std=c99", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", *_EXACT)
 
 
 def library_file() -> Path:
-    """Return the path of the library that belongs to the present sources, whether or not it is there."""
+    """Return the path of the library for the current sources; the file need not exist."""
     digest = sha256(b"\0".join(file.read_bytes() for file in _files(".[ch]"))).hexdigest()[:16]
     return SOURCES / f"knapsack-{sysconfig.get_platform()}-{digest}.so"
 
 
 def compile_library(folder: Path | None = None) -> Path:
-    """Compile the sources; raise ``OSError``, ``ValueError`` or ``CalledProcessError`` where it cannot be done.
+    """Compile the sources; raise ``OSError``, ``ValueError`` or ``CalledProcessError`` if compiling fails.
 
     ``CC`` in the environment sets the compiler. By default, the library is written next to its sources, unless a
-    loadable library exists there. It appears atomically, and libraries of other sources are deleted.
+    loadable library exists there. It appears atomically, and libraries from older sources are deleted.
     """
     library = library_file()
     if folder is not None:
@@ -53,13 +53,13 @@ def compile_library(folder: Path | None = None) -> Path:
 
 
 def other_libraries() -> list[Path]:
-    """Return the libraries of other sources for this machine."""
+    """Return the libraries compiled from other versions of the sources for this platform."""
     library = library_file()
     return [file for file in SOURCES.glob(f"{library.name.rpartition('-')[0]}-*.so") if file != library]
 
 
 def _loads(library: Path) -> bool:
-    """Return whether a library exists and loads: its C library or compiler may differ."""
+    """Return whether a library exists and loads. It may need another C library, if it was compiled elsewhere."""
     try:
         ctypes.CDLL(str(library))
     except OSError:

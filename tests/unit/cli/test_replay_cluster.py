@@ -230,7 +230,7 @@ def test_rounds_on_a_log(bftrain: CommandLine) -> None:
     [
         (("--max-backlog", 100), ("overload: after 0.0 days", "8 of 8 measured tasks are not done")),
         (("--policy", "own.py:Never"), ("stalled: 8 tasks wait",)),
-        (("--admission", "quota,nodes=1"), ("user 'u1' may hold 1: it never runs", "stalled: 4 tasks wait")),
+        (("--admission", "quota,nodes=1"), ("user 'u1' may use 1: it never runs", "stalled: 4 tasks wait")),
     ],
 )
 def test_rounds_that_do_not_end_well_are_warned_of(

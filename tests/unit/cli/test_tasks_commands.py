@@ -100,7 +100,7 @@ def test_what_submit_s_counts_from(bftrain: CommandLine) -> None:
     save_log(generate_log(4, 0.1, 1, start_s=1_507_338_010), Path("log.npz"))
     ended = imported(bftrain, PHILLY, "--log", "log.npz")
     assert load_tasks(MADE)[0].submit_s == 1_507_338_000 - load_log(Path("log.npz")).start_s
-    assert "1 task handed in before the time that submit_s counts from" in ended.err
+    assert "1 task submitted before the origin of submit_s" in ended.err
     Path("jobs").write_text(BLOX)
     assert bftrain(*IMPORT, "--log", "log.npz").code == 3
 

@@ -191,7 +191,7 @@ def test_a_solver_that_knows_no_kinds_is_not_asked_and_the_fallback_helps() -> N
     )
     decision = harvester.decide(0)
     assert (lone.asked, decision.termination) == ([], Termination.FAILED)
-    assert "'scripted' cannot tell kinds of nodes apart" in decision.fallback
+    assert "'scripted' does not support node kinds" in decision.fallback
     assert decision.fallback.endswith("sizes of greedy taken")
     assert (dict(decision.sizes), dict(decision.kinds)) == ({"a": 1}, {"a": "v100"})
 

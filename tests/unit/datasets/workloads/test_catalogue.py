@@ -50,7 +50,7 @@ def test_what_was_measured_twice_counts_by_its_mean(tmp_path: Path) -> None:
         (HEADER + "1,2,32,soon,0\n", "soon"),
         (HEADER + "2,1,32,0.5,0\n", "an impossible count or time"),
         (HEADER + "1,1,32,0,0\n", "an impossible count or time"),
-        (HEADER + "1,1,32,1,0\n1,2,64,1,0\n", "no batch size was measured at every size"),
+        (HEADER + "1,1,32,1,0\n1,2,64,1,0\n", "no batch size was measured at every GPU count"),
     ],
 )
 def test_a_set_that_cannot_be_used_is_refused(tmp_path: Path, text: str, says: str) -> None:
