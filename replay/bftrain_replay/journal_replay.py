@@ -169,7 +169,7 @@ class _Reading:
 def recorded(journal: Journal) -> JournalEvents:
     """Read a whole journal; raise ``BadInput`` if the files with its first steps are gone."""
     if journal.first:
-        what = f"steps 1 to {journal.first} were removed, and stand in a copy in its folder archive"
+        what = f"steps 1 to {journal.first} were removed from the journal; a copy is in its folder archive"
         raise BadInput(what, where=str(journal.path), fix="put them back, or take a journal that has them")
     reading, begin_s, end_s = _Reading(journal.settings.max_failures), None, 0.0
     later = {stood.step: stood.settings.max_failures for stood in journal.restart_snapshots()}

@@ -221,7 +221,7 @@ class LiveDaemon:
         if not self._clock_behind and behind_s > _CLOCK_BEHIND_S:
             self._clock_behind = True
             what = f"the clock of this machine is {behind_s:,.0f} s behind the last entry of the journal"
-            _log.warning("%s: set it, or hours and deadlines stand still until it has caught up", what)
+            _log.warning("%s: correct it: usage and deadlines do not advance until the clock has caught up", what)
         elif self._clock_behind and behind_s <= 0.0:
             self._clock_behind = False
             _log.warning("the clock of this machine has caught up with the journal")

@@ -259,7 +259,7 @@ class TaskStore:
     def add(self, record: LiveTaskRecord) -> None:
         """Store a new task."""
         if record.name in self._tasks:
-            raise BadInput(f"a task '{record.name}' is there already", where="name", fix="give it another name")
+            raise BadInput(f"a task '{record.name}' already exists", where="name", fix="give it another name")
         self.next_number = max(self.next_number, record.number + 1)
         self._tasks[record.name] = record
         row = (record.number, record.name, *_texts(record))

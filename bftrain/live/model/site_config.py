@@ -136,7 +136,7 @@ class Agents(_Table, frozen=True, kw_only=True):
     grace_s: NotNegative = 0.0  # time from the scheduler's SIGTERM to its SIGKILL: tasks may hand over or save
     settle_s: NotNegative = 5.0  # delay of a preemption between the processes of a node and its agent
     log_mb: Annotated[float, Meta(ge=1, le=1e15)] = 64.0  # kept of a worker's output: the beginning and the end
-    # Memory of a node for copies of the states of other nodes' tasks: a share of what is free, or megabytes; 0: none
+    # Memory of a node for copies of task states from other nodes: a share of free memory, or MB; 0: none
     copies_memory: Annotated[str, Meta(pattern=r"^\d{1,9}(\.\d{1,9})?%?$")] = "10%"
     nice: Annotated[int, Meta(ge=0, le=19)] = 0  # niceness of imports and workers, as for nice(1)
 
@@ -186,7 +186,7 @@ class Api(_Table, frozen=True, kw_only=True):
             if not host or not number.isdecimal() or int(number) > 65535:  # noqa: PLR2004 - the largest port
                 checks.reject(self, "tcp", f"must be HOST:PORT, not {self.tcp!r}", "such as 127.0.0.1:8765")
             if host not in {"127.0.0.1", "localhost", "[::1]"} and not self.beyond_loopback:
-                checks.reject(self, "tcp", f"{host} can be reached by others", "say beyond_loopback = true as well")
+                checks.reject(self, "tcp", f"{host} can be reached by other machines", "also set beyond_loopback = true")
         if self.metrics_by_user and self.open_metrics:
             checks.reject(
                 self, "metrics_by_user", "would name users to all who read /metrics", "leave out open_metrics"

@@ -106,7 +106,7 @@ class CommandFailed(NotAvailable):
 
 
 Run = Callable[[Command], Awaitable[str]]
-"""Runs a command and gives what it printed, or raises :class:`CommandFailed`."""
+"""Runs a command and returns its output, or raises :class:`CommandFailed`."""
 
 
 class PilotLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -309,7 +309,7 @@ def pools_of(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[Po
             raise BadConfig(what, where=where, fix='name each: pool = "gpu"')
         if pools and pool.unit != pools[0].unit:
             what = f'has unit = "{pool.unit}", and the first one has "{pools[0].unit}"'
-            raise BadConfig(what, where=where, fix="give all the same unit, or run a live run for each")
+            raise BadConfig(what, where=where, fix="set the same unit for all, or start a live run per unit")
         pools.append(pool)
     return tuple(pools)
 

@@ -78,7 +78,7 @@ def command_line(description: str) -> argparse.ArgumentParser:
     add("--remove", type=Path, help="remove this folder if --parent exits before the agent")
     log = "megabytes of each worker's output to keep, from the beginning and the end"
     add("--log-limit", metavar="MB", type=_megabytes, default="64", help=log)
-    copies = "memory for copies of the states of tasks on other nodes: a share of what is free, or megabytes; 0: none"
+    copies = "memory for copies of task states from other nodes: a share of free memory, or MB; 0: none"
     add("--copies", dest="copies_bytes", metavar="SHARE%|MB", type=_memory, default=COPIES_MEMORY, help=copies)
     nice = "by which what runs here yields to other processes of the node, 0 to 19: imports and workers"
     add("--nice", metavar="N", type=int, choices=range(20), default=0, help=nice)

@@ -54,7 +54,7 @@ class AgentLauncher:
         lifecycle = self._new_lifecycle(task, what)
         Path(what.folder).mkdir(mode=0o700, parents=True, exist_ok=True)  # may hang; other tasks may be added meanwhile
         if task in self._names:
-            raise BadJob("is there already", where=f"task '{task}'")
+            raise BadJob("already exists", where=f"task '{task}'")
         self._names.add(task)
         self._hub.call(lambda: self._add(task, what, lifecycle))
 

@@ -25,7 +25,7 @@ def interface_of(address: str) -> str:
     for name, found in _addresses():
         if found == wanted or (found.startswith("127.") and wanted.startswith("127.")):
             return name
-    raise NoInterface("is on no interface of this machine", where=address, fix="give one that 'ip address' shows")
+    raise NoInterface("is on no interface of this machine", where=address, fix="use an address that 'ip address' lists")
 
 
 def towards(host: str) -> str:

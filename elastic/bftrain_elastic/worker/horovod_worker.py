@@ -48,7 +48,7 @@ def install() -> None:
         raise NoHorovod(f"cannot be imported: {error}", where="horovod.torch", fix="make horovod") from error
     if not hasattr(elastic, "run_fn"):
         raise NoHorovod(
-            f"version {horovod.__version__} has no run_fn, which this stands on", where="horovod", fix="make horovod"
+            f"version {horovod.__version__} has no run_fn, which bftrain requires", where="horovod", fix="make horovod"
         )
     channel = AgentChannel.from_environment()
     if channel is None:

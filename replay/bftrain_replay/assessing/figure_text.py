@@ -65,7 +65,7 @@ def batch_jobs(found: HandbackEffect) -> str:
     if found.jobs is None:
         return (
             f"If a node takes {delay} to be free, jobs wait for it at {interval(found.moments_a_week)} moments a week, "
-            f"{cost} at most; --records would say which jobs."
+            f"{cost} at most; pass --records to see which jobs."
         )
     worst = found.worst_user
     text = (

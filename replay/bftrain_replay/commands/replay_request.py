@@ -29,7 +29,7 @@ def kept_files_text(folder: Path, *, written: bool) -> str:
     """Return in words what an interrupted command leaves in its folder."""
     if not written:
         return f"the finished result in {folder} is as it was"
-    return f'the result in {folder} covers a part and says "complete": false'
+    return f'the result in {folder} is partial ("complete": false)'
 
 
 class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):

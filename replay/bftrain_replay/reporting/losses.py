@@ -80,7 +80,7 @@ CAUSES: Final = (
     ),
     IdleCause(
         key=UnusedReason.AT_MAXIMUM,
-        explanation="The number of tasks and the largest size of each (max_nodes) limit what is used.",
+        explanation="The number of tasks and their maximum sizes (max_nodes) limit the used nodes.",
     ),
     IdleCause(
         key=UnusedReason.BELOW_MINIMUM,

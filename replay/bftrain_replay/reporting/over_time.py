@@ -123,10 +123,10 @@ def holders(run: Run, letters: int | None = None) -> ChartFigure:
             f"left to right, in the colours of their holders: {_owner(run)}, none, or a training task."
         ),
         caption=run.words(
-            "Of the tasks in what is shown, those that held most node-time have colours of their own, with their "
-            "names. Where these would mix to noise, all tasks have one: the stronger, the more of the node-time they "
-            "held; what is rare is drawn stronger than it is. Point at it to see which task, which node, and when; "
-            f"drag over it to see some nodes only.{others}{rounding(step_s)}"
+            "The tasks with the most node-time have their own colours and a name in the legend. If there are too many "
+            "tasks in the picture, all share one colour, which is darker where tasks used more node-time; small shares "
+            "are drawn darker than they are. Point at the chart to see the task, the node and the time; "
+            f"drag to zoom in on some nodes.{others}{rounding(step_s)}"
         ),
         height=int(np.clip(len(names), 160, 480)),
         moments=run.moments,

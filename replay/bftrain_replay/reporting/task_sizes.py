@@ -60,8 +60,8 @@ def sizes(run: Run) -> ChartFigure | None:
         says=says,
         alt=f"{says} A picture with {shown} tasks from top to bottom, in the order of their starts, and the time "
         f"from left to right; the stronger the colour, the more {run.node}s a task held.",
-        caption=f"Tasks stand in the order of their starts. Point at it to see which task, how many {run.node}s, "
-        f"and when; drag over it to see some tasks only.{others}{rounding(step_s)}",
+        caption=f"Tasks are sorted by start time. Point at the chart to see the task, its number of {run.node}s and "
+        f"the time; drag to zoom in on some tasks.{others}{rounding(step_s)}",
         height=int(np.clip(_ROW_PIXELS * len(drawn.rows), 48, 420)),
         moments=run.moments,
         raster=drawn,
@@ -227,7 +227,7 @@ def idle_pieces(run: Run) -> ChartFigure | None:
         name="pieces",
         title=f"How long {run.node}s stayed idle",
         says=says,
-        caption=f"Grey: how many of these times were so long. Blue: how much of the idle {run.node}-time they hold.",
+        caption=f"Grey: share of the idle times of this length. Blue: their share of the idle {run.node}-time.",
         height=240,
         spec={
             "data": {"values": rows},

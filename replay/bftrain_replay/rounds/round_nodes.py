@@ -80,7 +80,7 @@ def cluster(nodes: Mapping[str, int], per_host: Mapping[str, int] | None = None)
         for kind, count in nodes.items():
             size = per_host.get(kind, per_host.get(ANY_KIND))
             if size is None:
-                raise BadInput(f"does not say how many nodes of '{kind}' a host has", where="per_host", fix="add it")
+                raise BadInput(f"lacks the number of '{kind}' nodes per host", where="per_host", fix="add it")
             hosts = np.concatenate((hosts, first + np.arange(count) // size))
             first = int(hosts[-1]) + 1
     return NodeSupply(nodes, kind_of, iter((NodeChange(0.0, none, np.arange(kind_of.size)),)), host_of=hosts)

@@ -83,7 +83,7 @@ def shares_of(settings: RoundSettings, kinds: Sequence[str]) -> dict[str, Share]
     for name, amounts in zip(("cpus", "memory_gb"), given, strict=True):
         for kind in kinds if amounts else ():
             if kind not in amounts and ANY_KIND not in amounts:
-                raise BadInput(f"does not say how much nodes of '{kind}' have", where=name, fix="add it")
+                raise BadInput(f"lacks the amount of a '{kind}' node", where=name, fix="add it")
     cpus, memory_gb = ({kind: each.get(kind, each.get(ANY_KIND, math.inf)) for kind in kinds} for each in given)
     return {kind: (cpus[kind], memory_gb[kind]) for kind in kinds}
 

@@ -103,7 +103,7 @@ def _misfits(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
     if misfits:
         yield (
             f"{_some(misfits)} {more}, so {'it' if len(misfits) == 1 else 'they'} can never run, "
-            f"but {'competes' if len(misfits) == 1 else 'compete'} all the same"
+            f"but still {'competes' if len(misfits) == 1 else 'compete'}"
         )
 
 

@@ -44,7 +44,7 @@ class NodesByKind:
         """Return the common kind of one task's nodes."""
         kinds = {self._kind_of[node] for node in nodes}
         if len(kinds) != 1:
-            raise Fault(f"nodes of {len(kinds)} kinds are given to one task at once: {', '.join(sorted(kinds))}")
+            raise Fault(f"nodes of {len(kinds)} kinds are given to one task: {', '.join(sorted(kinds))}")
         return kinds.pop()
 
     def changed(self, task: TaskProgress, kind: str, before: int) -> None:

@@ -280,7 +280,7 @@ def read_spec(given: Path | str | Mapping[str, Any], folder: Path | None = None)
 def _spec(document: TomlDocument, called: str) -> SweepSpec:
     for key in document.data:
         if key not in KEYS:
-            fix = "a setting stands in [fixed] or [grid]" if key in SETTINGS else suggestion(key, KEYS)
+            fix = "settings belong in [fixed] or [grid]" if key in SETTINGS else suggestion(key, KEYS)
             raise document.wrong("unknown key", key, fix=fix)
     logs, task_sets = _table(document, "logs"), _table(document, "task_sets")
     spec = SweepSpec(
@@ -332,7 +332,7 @@ def _check_together(spec: SweepSpec) -> None:
         if name in spec.axes and places:
             raise document.wrong("has values in [grid] too", *places[0], fix="omit one")
         if name in spec.fixed:
-            raise document.wrong("is fixed as well", *spec.place_of(name), fix="omit one")
+            raise document.wrong("is also in [fixed]", *spec.place_of(name), fix="omit one")
     for names in (("log", "cluster"), ("tasks",)):
         everywhere = any(name in spec.fixed or name in spec.axes for name in names)
         if not everywhere and not all(any(name in case for name in names) for case in spec.cases):

@@ -122,7 +122,7 @@ def test_who_stops_workers_that_wait_hears_of_their_end_later(hub: AgentHub, com
 
 
 def test_a_job_that_cannot_be_is_refused_when_it_is_added(launcher: AgentLauncher) -> None:
-    with pytest.raises(BadJob, match="is there already"):
+    with pytest.raises(BadJob, match="already exists"):
         launcher.add("t", {"argv": ["x.py"], "folder": "f"})
     with pytest.raises(BadJob, match="argv"):
         launcher.add("u", {"argv": [], "folder": "f"})

@@ -175,7 +175,7 @@ def test_why_nodes_of_a_kind_do_not_work(
 
 
 def test_nodes_of_two_kinds_for_one_task_are_a_fault() -> None:
-    with pytest.raises(BftrainError, match="nodes of 2 kinds are given to one task at once: fast, slow"):
+    with pytest.raises(BftrainError, match="nodes of 2 kinds are given to one task: fast, slow"):
         ran(mixed(), [task("a", curves=FAST_AND_SLOW)], {0.0: {"a": ("f1", "s1")}})
 
 

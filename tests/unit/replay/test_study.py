@@ -106,7 +106,7 @@ def test_odd_inputs_are_named() -> None:
     assert warnings(log_of(end_s=9.0), [COSTLY])[0] == "no node is ever idle in the log"
     (misfit,) = warnings(LOG, [task("big", rate=(1.0,) * 5, min_nodes=3)])
     assert misfit == (
-        "task 'big' needs more nodes than the 2 that are idle at most, so it can never run, but competes all the same"
+        "task 'big' needs more nodes than the 2 that are idle at most, so it can never run, but still competes"
     )
     twice = log_of((0.0, "a", ""), (50.0, "ab", ""), end_s=100.0)  # a joins a second time
     assert warnings(twice, [task()]) == (

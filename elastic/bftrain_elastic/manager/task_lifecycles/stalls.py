@@ -168,7 +168,7 @@ def _where(rank: _Rank) -> str:
     if rank.state == _WAITS_FOR_DISK:
         return f"{name} waits for a disk or a file system"
     if rank.commits < 0:
-        return f"{name} does not say where it is"
+        return f"{name} reports no position"
     at = f" at {rank.line}" if rank.line else ""
     return f"{name} is in {rank.place or 'the script'}{at}"
 

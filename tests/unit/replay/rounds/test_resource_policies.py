@@ -47,7 +47,7 @@ def test_shares_of_kinds_differ() -> None:
     more = {"per_host": "2", "cpus": "v=1,k=5"}
     assert ends([task], {"v": 2, "k": 2}, **more) == [600.0]  # 0.4 samples/s on v, 1 on k
     assert ends([gang("s", 600.0, resources=SENSITIVE)], {"v": 2, "k": 2}, **more) == [600.0]
-    with pytest.raises(BadInput, match="cpus: does not say how much nodes of 'k' have"):
+    with pytest.raises(BadInput, match="cpus: lacks the amount of a 'k' node"):
         ends([task], {"v": 2, "k": 2}, per_host="2", cpus="v=1")
 
 

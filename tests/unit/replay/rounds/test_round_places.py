@@ -121,7 +121,7 @@ def test_gpus_of_a_log_lie_on_their_hosts_and_nodes_in_their_racks() -> None:
 
 def test_what_is_refused() -> None:
     tasks = [gang("a", 100.0)]
-    with pytest.raises(BadInput, match="does not say how many nodes of 'k' a host has"):
+    with pytest.raises(BadInput, match="lacks the number of 'k' nodes per host"):
         rounds({"v": 2, "k": 2}, tasks, per_host="v=2")
     with pytest.raises(BadValue, match="'two' is not a number of nodes"):
         rounds({"v": 2}, tasks, per_host="two")

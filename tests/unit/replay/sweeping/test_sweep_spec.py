@@ -107,9 +107,9 @@ def test_without_a_grid_there_is_one_point(tmp_path: Path) -> None:
         ("[fixed]\nsemantics = 'publshed'\n", ":10: fixed.semantics: is 'publshed' (did you mean 'published'?)"),
         ("[[cases]]\n[[cases]]\nmax_tasks = 0\n", "sweep.toml:11: cases.2.max_tasks: must be at least 1, not 0"),
         ("[fixed]\nlog = 'a'\n", "sweep.toml:10: fixed.log: is no setting (write it at the top: log = ...)"),
-        ("[fixed]\nseed = 1\n[grid]\nseed = [1]\n", "sweep.toml:12: grid.seed: is fixed as well"),
+        ("[fixed]\nseed = 1\n[grid]\nseed = [1]\n", "sweep.toml:12: grid.seed: is also in [fixed]"),
         ("[grid]\nseed = [1]\n[[cases]]\nseed = 2\n", "sweep.toml:12: cases.1.seed: has values in [grid] too"),
-        ("[grid]\nlog = ['x']\n", "sweep.toml:10: grid.log: is fixed as well"),
+        ("[grid]\nlog = ['x']\n", "sweep.toml:10: grid.log: is also in [fixed]"),
         ("[grid]\nhorizon_s = [10, 10.0]\n", "sweep.toml:9: grid: the point horizon_s = 10.0 comes twice"),
         ("[grid]\nseed = { from = 1, to = 2000, step = 1 }\nmax_tasks = { from = 1, to = 2000 }\n", "4,000,000 points"),
         ("[grid]\nhorizon_s = { from = 1, to = 2, stpe = 3 }\n", "a range has no 'stpe' (did you mean 'step'?)"),
@@ -144,7 +144,7 @@ def test_a_complaint_names_file_line_and_key(tmp_path: Path, text: str, complain
         ("grid = 3\n", "sweep.toml:1: grid: must be a table, not 3"),
         ("cases = 3\n", "sweep.toml:1: cases: must be tables that begin with [[cases]], not 3"),
         ("cases = [3]\n", "sweep.toml:1: cases: must be tables that begin with [[cases]]"),
-        ("horizon_s = 3\n", "sweep.toml:1: horizon_s: unknown key (a setting stands in [fixed] or [grid])"),
+        ("horizon_s = 3\n", "sweep.toml:1: horizon_s: unknown key (settings belong in [fixed] or [grid])"),
     ],
 )
 def test_what_a_sweep_needs(tmp_path: Path, inputs: str, complaint: str) -> None:
