@@ -103,7 +103,7 @@ class Journal:
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError as error:
-            fix = "journals are append-only: choose another file name"
+            fix = "journals are append-only: choose another name"
             raise overwrite_error(path, "exists already", fix) from error
         except OSError as error:
             raise BadInput(f"cannot be created: {error.strerror}", where=str(path)) from error

@@ -159,7 +159,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     },
 }
 
-# Former names, and the present ones
+# Former names, and the current ones
 RENAMED: Final[Mapping[Port, Mapping[str, str]]] = {"objective": {"max_min": "max-min-now"}}
 
 # Former parts, and their replacements

@@ -234,7 +234,7 @@ class ResultFolder:
         return summary
 
     def _check_files(self, summary: Mapping[str, Any] | None) -> None:
-        """Raise an error if a file to be replaced or removed is not part of the present result."""
+        """Raise an error if a file to be replaced or removed is not part of the current result."""
         sums = _read_sums(self.path / SUMS) if summary is not None else {}
         folder = self.path.stat()
         for name in sorted(self._kind.names | self._kind.prints | {SUMS}):

@@ -88,7 +88,7 @@ class ComparedBenchmark:
 
     @property
     def ratio(self) -> float:
-        """The present value as a multiple of the previous one; NaN if the previous value is 0."""
+        """The current value as a multiple of the previous one; NaN if the previous value is 0."""
         before, now = self.best
         return now / before if before else float("nan")
 

@@ -106,7 +106,7 @@ class DocumentedCommand(click.Command):
     """A command whose help page starts with an ``example``, one command per line, and groups its options.
 
     The required options follow first. ``renamed`` maps former spellings of options, which work for one release, to
-    the present ones.
+    the current ones.
     """
 
     def __init__(self, *args: Any, example: str, renamed: Mapping[str, str] = NOTHING, **settings: Any) -> None:  # noqa: ANN401 - click's own types

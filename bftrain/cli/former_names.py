@@ -37,7 +37,7 @@ REMOVED: Final = {
 
 
 class Renaming(NamedTuple):
-    """The arguments with the present name, and a hint for people who typed the former one."""
+    """The arguments with the current name, and a hint for people who typed the former one."""
 
     hint: str
     arguments: list[str]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _STDERR: Final = 2
-_STOPPING: Final = b"\nbftrain: stopping when the step in progress is done; Ctrl-C again stops at once\n"
+_STOPPING: Final = b"\nbftrain: stopping after the current step; Ctrl-C again stops immediately\n"
 
 
 @contextmanager

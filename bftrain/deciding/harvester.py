@@ -131,7 +131,7 @@ class Harvester:
 
     @property
     def plan(self) -> Plan:
-        """The present nodes of each task."""
+        """The current nodes of each task."""
         return Plan(holdings=self.held)
 
     @property

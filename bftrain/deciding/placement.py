@@ -148,7 +148,7 @@ Place = tuple[str, ...]  # a rack, and a host in it
 
 
 class ConsolidatedPlacement:
-    """Keeps a task on the fewest racks, and within these on the fewest hosts, given its present nodes.
+    """Keeps a task on the fewest racks, and within these on the fewest hosts, given its current nodes.
 
     Among sufficient places it picks the smallest number of free nodes, which leaves whole places for larger tasks.
     """

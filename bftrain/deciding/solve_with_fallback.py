@@ -1,4 +1,4 @@
-"""Solve a table: use the solver's sizes, or the fallback solver's, or the present sizes."""
+"""Solve a table: use the solver's sizes, or the fallback solver's, or the current sizes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def choose(
 
 
 def keep_running(table: ValueTable, choice: ChosenSizes) -> ChosenSizes:
-    """Return the present sizes if ``choice`` starts, stops or moves a task, otherwise ``choice``."""
+    """Return the current sizes if ``choice`` starts, stops or moves a task, otherwise ``choice``."""
     sizes, kinds = _staying(table)
 
     def running(plan: Mapping[str, int], on: Mapping[str, str]) -> set[tuple[str, str]]:
@@ -79,7 +79,7 @@ def keep_running(table: ValueTable, choice: ChosenSizes) -> ChosenSizes:
 
 
 def _staying(table: ValueTable) -> tuple[Mapping[str, int], Mapping[str, str]]:
-    """Return the present sizes (0 if no longer allowed), and the kinds of the nodes."""
+    """Return the current sizes (0 if no longer allowed), and the kinds of the nodes."""
     tasks, width = table.problem.tasks, table.values.shape[1]
     sizes = {
         task.name: task.size if column < width and table.values[row, column] > float("-inf") else 0

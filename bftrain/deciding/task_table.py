@@ -110,7 +110,7 @@ class TaskEntry:
 
     @property
     def speed(self) -> float:
-        """Samples/s on the present nodes."""
+        """Samples/s on the current nodes."""
         if self._speed is None:
             curve = self.decided.curve_on(self.kind) if self.held else None
             self._speed = 0.0 if curve is None else speed_at(curve, len(self.held))
@@ -158,7 +158,7 @@ class TaskEntry:
 
     @property
     def _least_speed(self) -> float:
-        """Samples/s at the minimum size, on the present kind of nodes."""
+        """Samples/s at the minimum size, on the current kind of nodes."""
         curve = self.decided.curve_on(self.kind) or self.decided.curve
         return speed_at(curve, self.spec.min_nodes)
 
@@ -230,7 +230,7 @@ class CompetingTasks(msgspec.Struct, frozen=True, eq=False):
     changes: list[int]  # change counters of the entries at the time of description
 
     def now(self, time_s: float, fit: CostFit | None) -> CompetingTasks:
-        """Return the present descriptions: this object if unchanged, otherwise a modified copy."""
+        """Return the current descriptions: this object if unchanged, otherwise a modified copy."""
         changes = [entry.changes for entry in self.entries]
         if changes == self.changes:
             return self
@@ -312,7 +312,7 @@ class TaskTable:
         return (name for name, member in self._members.items() if not member.paused)
 
     def add_entry(self, member: TaskEntry, held: Mapping[str, int], kind: str = ANY_KIND) -> None:
-        """Add a task with its present nodes (node -> group) of a single kind, keeping its history."""
+        """Add a task with its current nodes (node -> group) of a single kind, keeping its history."""
         name = member.spec.name
         self._enter(member)
         member.chooses_batch = self.chooses_batches

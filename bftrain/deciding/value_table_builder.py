@@ -103,7 +103,7 @@ class RowValues:
     def row(self, task: CompetingTask, horizon_s: float, largest: int) -> NDArray[np.float64]:
         """Return the values of sizes 0 to ``largest``.
 
-        ``horizon * objective(size)``, less ``grow_cost_s`` or ``shrink_cost_s`` seconds at the present size's
+        ``horizon * objective(size)``, less ``grow_cost_s`` or ``shrink_cost_s`` seconds at the current size's
         objective (going to 0 is shrinking), or from 0 ``start_cost_s`` seconds at the new one. Staying is free.
         """
         worth = self.values(task, np.arange(max(largest, task.size) + 1))

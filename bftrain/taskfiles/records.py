@@ -122,7 +122,7 @@ def task_of(record: Mapping[str, Any], where: str) -> TaskSpec:
     curves: dict[str, SpeedCurve] = {}
     if "curves" in record:
         given = record["curves"]
-        if not isinstance(given, dict) or not given:  # a task without any kind would wait for ever
+        if not isinstance(given, dict) or not given:  # a task without kinds would wait forever
             raise BadInput("curves: must have a curve for at least one node kind", where=where, fix=CURVES_REMEDY)
         curves = {kind: curve_of(points, where, f"curves.{kind}", CURVES_REMEDY) for kind, points in given.items()}
     curve, costs = _speed(record, curves, where)

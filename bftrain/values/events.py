@@ -98,9 +98,9 @@ class TaskResumed(_TaskEvent, frozen=True, kw_only=True, tag="task_resumed"):
 
 
 class TaskEdited(_Event, frozen=True, kw_only=True, tag="task_edited", omit_defaults=True):
-    """The owner changed the description of the task ``spec.name``, which releases its nodes if its size is now excluded.
+    """The owner changed the description of the task ``spec.name``.
 
-    ``renamed`` is its new name, or empty.
+    The task releases its nodes if the new description excludes its size. ``renamed`` is its new name, or empty.
     """
 
     spec: TaskSpec

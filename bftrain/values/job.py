@@ -14,7 +14,7 @@ NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 _ABSOLUTE: Final = wire.pattern_of("an absolute path", f"^(/|{END})")
 _VARIABLE: Final = wire.pattern_of("a name without '='", "^[^=]+$")
 _LARGEST_EXIT_CODE: Final = 125  # above it shells report commands that could not run or were killed
-_TRY_AGAIN: Final = 75  # the exit code of programs that go on later
+_TRY_AGAIN: Final = 75  # exit code of programs that want to be restarted later
 _MOST_WORKERS: Final = 65_536  # limit of a node
 _LETTERS: Final = 100_000  # limit of all arguments and variables of a job together
 

@@ -24,7 +24,7 @@ class CompetingTask(Mapped, frozen=True, kw_only=True):
     ``curves`` are set, ``curve`` is the first of them. ``batch`` contains the allowed batch sizes.
     Its history: ``age_s`` since its submission, ``held_node_s`` node-seconds and ``done_samples``. A task with
     nodes has started ``tenure_s`` ago. A plan that stops it counts it as worse off by ``turn_s``
-    seconds of its present speed. A Harvester sets these five only for fair objectives, and for objectives and solvers
+    seconds of its current speed. A Harvester sets these five only for fair objectives, and for objectives and solvers
     with the capability ``uses_history``; otherwise all are 0.
     """
 

@@ -57,7 +57,7 @@ class Columns:
         return None
 
     def present(self, tasks: Sequence[CompetingTask]) -> NDArray[np.int64]:
-        """Return the column of each task's present nodes; out of range if there is no such column."""
+        """Return the column of each task's current nodes; out of range if there is no such column."""
         if not self.several:
             return np.array([task.size for task in tasks], dtype=np.int64)
         found = (self.at(task.size, task.kind) for task in tasks)

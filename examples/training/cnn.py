@@ -33,7 +33,7 @@ def network() -> nn.Module:
 
 def train(state: State) -> None:
     """Train until all steps are done; called again after each change of the workers."""
-    model = state.parallel()  # 2. the model as the present group of workers trains it
+    model = state.parallel()  # 2. the model as the current group of workers trains it
     while state.position < arguments.steps:  # 3. continue from the state's position
         pixels, labels = images(state.position)
         mine, weight = state.share(BATCH)  # every worker takes its share of the batch

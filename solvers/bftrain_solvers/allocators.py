@@ -211,7 +211,7 @@ def _by_weight(nodes: float, task: CompetingTask) -> float:
 
 
 def _service(task: CompetingTask) -> float:
-    """Return past node-seconds divided by weight, minus a turn on the task's present nodes."""
+    """Return past node-seconds divided by weight, minus a turn on the task's current nodes."""
     return _by_weight(task.held_node_s - task.turn_s * task.size, task)
 
 
@@ -313,7 +313,7 @@ def _by_sizes(name: str, rule: SizeRule, *, kinds: bool = False) -> RuleSolver:
 def _by_kind(table: ValueTable, rule: SizeRule, stop_at: float) -> list[int]:
     """Assign every task to one kind of nodes, then divide each kind; return columns.
 
-    In sequence, each task moves to the kind with the most nodes per task; its present kind counts double, which
+    In sequence, each task moves to the kind with the most nodes per task; its current kind counts double, which
     prevents oscillation.
     """
     pools, blocks = list(table.problem.by_kind.values()), [block for _, block in table.columns.blocks()]

@@ -115,7 +115,7 @@ class StayOnTimeout(HighsSolver):
     name = "highs-or-stay"
 
     def solve(self, table: ValueTable, limits: Limits) -> Solution:
-        """Choose one size per task, or the present ones."""
+        """Choose one size per task, or the current ones."""
         started = perf_counter()
         found = super().solve(table, limits)
         return unchanged(table, self.name, started) if found.termination is Termination.TIME_LIMIT else found

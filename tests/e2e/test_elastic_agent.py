@@ -203,7 +203,7 @@ def stranger_registers(greeting: bytes) -> bytes:
     return wrong.greeting + wrong.seal(register)
 
 
-@pytest.mark.parametrize("why", ["it does not let us in; has it the same secret?", "Connection refused"])
+@pytest.mark.parametrize("why", ["it rejects this agent; does it use the same secret?", "Connection refused"])
 def test_without_a_manager_that_lets_it_in_an_agent_ends_and_says_why(tmp_path: Path, why: str) -> None:
     hub = AgentHub(MessageLog(), make_secret(tmp_path / "one"))
     make_secret(tmp_path / "other")

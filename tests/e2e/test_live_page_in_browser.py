@@ -116,7 +116,7 @@ def test_nodes_that_join_and_leave_are_seen_without_a_reload(browser: Chromium, 
     page.wait_until("document.querySelector('#tasks .nodes').textContent.startsWith('3 of 1')")
     live.take("a2")
     page.wait_until("document.getElementById('card-nodes').textContent === '2 of 2'")
-    page.wait_until("document.querySelector('#feed li.left')?.textContent.includes('a2 taken back: 2 nodes ours')")
+    page.wait_until("document.querySelector('#feed li.left')?.textContent.includes('a2 taken back: 2 nodes available')")
     live.submit("another", largest=8)
     page.wait_until("document.getElementById('tasks').children.length === 2")
     live.run.do(lambda inside: inside.world.tell("alone", "done"))

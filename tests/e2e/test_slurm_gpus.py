@@ -80,7 +80,7 @@ def test_main_jobs_take_as_many_gpus_of_a_node_as_they_ask_for(tmp_path: Path) -
         assert len(pilots() & before) == 2, "two pilots were not touched"
         said = live.call("status").stdout
         assert "GPUs" in said
-        assert "2 ours, 2 of them used" in said
+        assert "2 available, 2 of them used" in said
 
         cluster.run("scancel", two)
         _, file = started("all", 4)

@@ -191,7 +191,7 @@ class LiveMetrics(Collector):
         build.add_metric([*about.values()], 1)
         yield build
         states = {state: float(state == now.state) for state in RUN_STATES}
-        yield _by("state", "bftrain_state", "1 for the present state of the live run.", states)
+        yield _by("state", "bftrain_state", "1 for the current state of the live run.", states)
         yield _gauge("bftrain_start_time_seconds", "Start of the live run, since 1970.", now.since_s)
         yield _gauge("bftrain_pool_nodes", "Idle nodes available to tasks.", now.pool)
         yield _gauge("bftrain_used_nodes", "Nodes allocated to tasks.", now.used)

@@ -1,6 +1,6 @@
 """API server: JSON over HTTP/1.1 on a Unix socket and, optionally, over TCP. ``routes.py`` lists the routes.
 
-h11 parses the protocol; this module adds time-outs and limits. Connections are served one request at a time; bodies are
+h11 parses the protocol; this module adds timeouts and limits. Connections are served one request at a time; bodies are
 small; slow or silent clients are disconnected.
 """
 
@@ -146,7 +146,7 @@ class ApiServer:
             mode = folder.stat().st_mode
             if not mode & stat.S_IXOTH and not (mode & through and folder.stat().st_gid == path.stat().st_gid):
                 fix = f"set api.socket to a path that they can reach, or chmod o+x {folder}"
-                yield f"{path}: others are let in, but cannot come there: {folder} is closed to them ({fix})"
+                yield f"{path}: other users may connect, but {folder} is closed to them ({fix})"
 
     async def _on_tcp_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self._serve(reader, writer, _UNAUTHENTICATED, self._answer_over_tcp)

@@ -496,7 +496,7 @@ class LiveHistory:
         return next((level for level in self.levels if level.span.span_s >= span_s), self.levels[-1])
 
     def saving(self, path: Path) -> Callable[[], None]:
-        """Return a function that saves the present history for the next run; it may be called in another thread."""
+        """Return a function that saves the current history for the next run; it may be called in another thread."""
         levels = tuple(tuple(level.cells()) for level in self.levels)
         saved = _Saved(widths=_WIDTHS, levels=levels, names=dict(self.names))
 
@@ -604,7 +604,7 @@ class EventFeed:
 
 
 def _nodes_in_words(nodes: tuple[str, ...], what: str, pool: int) -> str:
-    return f"{_folded(nodes)} {what}: {counted(pool, word_of(unit_of(nodes)))} ours"
+    return f"{_folded(nodes)} {what}: {counted(pool, word_of(unit_of(nodes)))} available"
 
 
 @lru_cache(maxsize=KEPT)

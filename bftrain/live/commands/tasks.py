@@ -222,7 +222,7 @@ def pool_in_words(name: str, pool: PoolView) -> str:
     """Return the nodes of a pool, as text."""
     from bftrain.text_formats import counted
 
-    return f"{name}: {counted(pool.nodes, 'node')} ours by {pool.scheduler}"
+    return f"{name}: {counted(pool.nodes, 'node')} available from {pool.scheduler}"
 
 
 def copies_in_words(status: StatusView) -> str:
@@ -326,7 +326,7 @@ def status_table(status: StatusView) -> RenderableType:
         ("state", f"{status.state}, for {duration(status.now_s - status.since_s)}{until}"),
         (
             units("nodes"),
-            f"{status.pool} ours, {status.used} of them used; {status.agents} agents, {status.drained} drained",
+            f"{status.pool} available, {status.used} of them used; {status.agents} agents, {status.drained} drained",
         ),
         ("copies", copies_in_words(status)),
         ("kinds", kinds_in_words(status)),

@@ -241,7 +241,7 @@ class NodeManager:
             self.give_back(sorted(idle - self._giving))
 
     def _check_names(self) -> None:
-        """Remark an agent that calls its node otherwise than the scheduler does, such as with a domain."""
+        """Warn about an agent whose node name differs from the scheduler's, for example by a domain."""
         tracker = self.node_tracker
         if self._misnamed or self._scheduler.agents_suffice or not tracker.agents_used:
             return

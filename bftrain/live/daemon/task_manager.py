@@ -430,7 +430,7 @@ class TaskProgressTrack:
         return self.progress
 
     def speed(self, time_s: float) -> float:
-        """Return the present samples/s, as far as they are known."""
+        """Return the current samples/s, as far as they are known."""
         if not self.rate or not self.held:
             return 0.0
         fresh_s = max(_FRESH_S, _FRESH_STEPS * self._step_s)

@@ -412,7 +412,7 @@ class NotAllowed(BadInput):
 
 
 class NotNow(BadInput):
-    """The request cannot be served in the present state."""
+    """The request cannot be served in the current state."""
 
 
 # The HTTP status of errors

@@ -123,7 +123,7 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Agents(_Table, frozen=True, kw_only=True):
     """Settings of the agents: what runs on nodes, and how it connects to the daemon."""
 
-    used: bool = True  # False: launchers without agents; the scheduler's report alone then makes a node ours
+    used: bool = True  # False: launchers without agents; the scheduler's report alone then makes a node available
     listen: Text = "127.0.0.1"  # address on which the daemon waits for agents
     port: Count = 0  # 0: the one we had before, or any
     reach: Word = ""  # how agents reach the live run, if not by the listen address
@@ -186,7 +186,7 @@ class Api(_Table, frozen=True, kw_only=True):
             if not host or not number.isdecimal() or int(number) > 65535:  # noqa: PLR2004 - the largest port
                 checks.reject(self, "tcp", f"must be HOST:PORT, not {self.tcp!r}", "such as 127.0.0.1:8765")
             if host not in {"127.0.0.1", "localhost", "[::1]"} and not self.beyond_loopback:
-                checks.reject(self, "tcp", f"{host} can be reached by other machines", "also set beyond_loopback = true")
+                checks.reject(self, "tcp", f"other machines can reach {host}", "also set beyond_loopback = true")
         if self.metrics_by_user and self.open_metrics:
             checks.reject(
                 self, "metrics_by_user", "would name users to all who read /metrics", "leave out open_metrics"

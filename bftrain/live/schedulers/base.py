@@ -116,7 +116,7 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     """One of several pools."""
 
     scheduler: str
-    nodes: Annotated[int, Meta(description="Nodes that are ours there.")]
+    nodes: Annotated[int, Meta(description="Nodes that bftrain has there.")]
 
 
 class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -471,7 +471,7 @@ class SchedulerPools(Scheduler):
 
 
 async def keep_running(run: Callable[[], Coroutine[Any, Any, None]], broke: Callable[[Exception], None]) -> None:
-    """Run a scheduler for ever: restart it with growing delays; ``broke`` receives its errors."""
+    """Run a scheduler forever: restart it with growing delays; ``broke`` receives its errors."""
     again_s = timeouts.TIMEOUTS.scheduler_retry_s
     while True:
         began = time.monotonic()

@@ -303,7 +303,7 @@ def check_folder(folder: Path) -> None:
         found = above.stat()
         writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX
         if found.st_uid not in {0, os.geteuid()} or writable:
-            raise unfit(folder, f"others could replace it: {above} is not ours alone")
+            raise unfit(folder, f"other users could replace it: {above} is owned or writable by them")
 
 
 def examine_spool(folder: str, writers: Collection[str]) -> SiteFinding:

@@ -503,12 +503,12 @@ def _preemption(
     grace = (partition if kind == "preempt/partition_prio" else qos).get("GraceTime", "0")
     grace_s = _length_s(grace) if ":" in grace else _number(grace or "0")
     if grace_s and not used_s:
-        yield f"GraceTime is {grace}, so jobs of other users may wait that long for the nodes of pilots; set it to 0"
+        yield f"GraceTime is {grace}, so other users' jobs may wait that long for pilot nodes; set it to 0"
     elif grace_s and used_s > grace_s:
         yield f"GraceTime is {grace}, and agents would use {used_s:g} s; make [agents] grace_s smaller"
     exempt = config.get("PreemptExemptTime", "").strip()
     if exempt not in {"", "00:00:00", "NONE"}:
-        yield f"PreemptExemptTime is {exempt}, so jobs of other users may wait that long for the nodes of pilots; set it to 0"
+        yield f"PreemptExemptTime is {exempt}, so other users' jobs may wait that long for pilot nodes; set it to 0"
 
 
 def _least(rows: Iterable[Mapping[str, str]], names: Iterable[str]) -> float:

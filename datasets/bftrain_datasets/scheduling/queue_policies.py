@@ -482,7 +482,7 @@ class PublishedUsage:
         self._nodes[user] += nodes
 
     def ranks(self, now_s: float) -> list[int]:
-        """Return the rank of each user (the smallest first): the negative of ``2 ** -(part of all usage / share)``, in steps."""
+        """Return the rank of each user (the smallest first): ``-(2 ** -(part of all usage / share))`` in steps."""
         self.advance(now_s)
         total = float(self._used.sum())
         parts = self._used / total if total else np.zeros_like(self._used)

@@ -159,7 +159,7 @@ class ManagerLink:
         elif self._refused:
             self.trouble = f"it is older than the manager before: number {self._refused}, not {self.epoch}"
         elif self._sealed.greeted:
-            self.trouble = "it does not let us in; has it the same secret?"
+            self.trouble = "it rejects this agent; does it use the same secret?"
         self._wire, self._welcome = None, False
 
 

@@ -190,7 +190,7 @@ class CopyServer:
                 self._give(stream, task)
 
     def _begin(self, stream: CopyStream, task: str, put: PutCopy) -> CopyState | CopyRefused:
-        """Reserve memory for a state; return the present copy, or the reason if that is impossible."""
+        """Reserve memory for a state; return the current copy, or the reason if that is impossible."""
         needed = ROOM * put.size
         with self._lock:
             present, other = self._copies.get(task, _Copy()), self._incoming.get(task)

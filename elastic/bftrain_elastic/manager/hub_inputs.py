@@ -114,7 +114,7 @@ class AgentListener:
 
     def _greet(self, accepted: socket.socket) -> None:
         if len(self._strangers) >= min(_STRANGERS, self._descriptors // 4):  # silent ones must not keep agents out
-            next(iter(self._strangers)).end("it did not authenticate, and others wait")
+            next(iter(self._strangers)).end("it did not authenticate, and other clients wait")
         connection = AgentConnection(AuthenticatedStream(self._secret, "manager"), time.monotonic())
         self._connections[connection] = self._strangers[connection] = None
         connection.wire = NonblockingSocket(

@@ -50,7 +50,7 @@ def read_secret(path: Path) -> bytes:
     if found.st_uid != os.getuid():
         raise BadSecret("belongs to another user", where=str(path), fix=_NEW)
     if stat.S_IMODE(found.st_mode) & 0o077:
-        raise BadSecret("others than its owner can read or write it", where=str(path), fix=f"chmod 600 {path}")
+        raise BadSecret("other users than its owner can read or write it", where=str(path), fix=f"chmod 600 {path}")
     try:
         secret = bytes.fromhex(text.decode().strip())
     except ValueError as error:

@@ -9,7 +9,7 @@ BATCH: Final = "BFTRAIN_BATCH"  # decided samples per step over all workers; 0 o
 
 
 def decided_batch() -> int | None:
-    """Return the decided samples per step over all workers of the present group, or ``None``."""
+    """Return the decided samples per step over all workers of the current group, or ``None``."""
     return int(os.environ.get(BATCH) or 0) or None
 
 

@@ -23,7 +23,7 @@ class GlobalBatch(NamedTuple):
 
 
 class ElasticLoader:
-    """Batches of a data set, divided among the workers of the present group; pass it to the State.
+    """Batches of a data set, divided among the workers of the current group; pass it to the State.
 
     The sample sequence depends on the seed and the epoch alone, and a batch has ``batch_size`` samples of all workers
     together. So any number of workers trains the same batches, and a change continues with the next one.
@@ -142,7 +142,7 @@ class ElasticLoader:
 
 
 def group_rank() -> tuple[int, int]:
-    """Return this worker's rank and the number of workers in the present group of torch or Horovod."""
+    """Return this worker's rank and the number of workers in the current group of torch or Horovod."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     hvd = sys.modules.get("horovod.torch")

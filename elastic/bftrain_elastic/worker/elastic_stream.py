@@ -26,7 +26,7 @@ _SAME: Final = (
 
 
 class ElasticStream:
-    """Batches of a stream, divided among the workers of the present group; pass it to the State.
+    """Batches of a stream, divided among the workers of the current group; pass it to the State.
 
     Every worker reads the same batches, of all workers' samples together, and takes its part. The loader's position
     belongs to the state, so each sample is trained once in an epoch through all changes of the group.

@@ -102,7 +102,7 @@ def aside(tree: StateTree) -> AbstractContextManager[object]:
 
 
 class ProcessGroup:
-    """The present group of this process, if any."""
+    """The current group of this process, if any."""
 
     def __init__(self) -> None:
         self.place = GroupRank()
@@ -135,7 +135,7 @@ class ProcessGroup:
         )
 
     def settle(self) -> None:
-        """Wait until all members have met, and lift the short time-out of the beginning."""
+        """Wait until all members have met, and remove the short timeout of the start."""
         self.largest(0)
         if self._joined:
             with suppress(AttributeError):  # some versions of torch cannot change it
@@ -249,7 +249,7 @@ def cut(opened: Iterable[OpenSocket]) -> None:
 # tensor. So groups that were left are kept until their threads have long been idle.
 _left: Final[deque[object]] = deque(maxlen=2)
 _threads: Final[deque[threading.Thread]] = deque()
-_AT_ONCE: Final = 2  # groups being shut down alongside the present one; each has GPU memory
+_AT_ONCE: Final = 2  # groups being shut down alongside the current one; each has GPU memory
 _PATIENCE_S: Final = 30.0  # time that a new group waits for the shutdown; a group in a CUDA graph may never finish
 
 

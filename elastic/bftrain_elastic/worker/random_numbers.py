@@ -33,7 +33,7 @@ def seed_all(seed: int) -> None:
 
 @contextmanager
 def random_numbers_of(seed: int) -> Iterator[None]:
-    """Draw random numbers from a separate seed on the CPU, then restore the present generators."""
+    """Draw random numbers from a separate seed on the CPU, then restore the current generators."""
     numpy = sys.modules.get("numpy")
     before, before_numpy = random.getstate(), None if numpy is None else numpy.random.get_state()
     try:

@@ -38,7 +38,7 @@ class RegroupedTraining:
         self._own = inner(state)
         self._channel = channel
         self._holds_state = False
-        self._training = NOTHING  # generation of the present group
+        self._training = NOTHING  # generation of the current group
 
     def _serve(self, abort: Callable[[], None]) -> Any:  # noqa: ANN401 - the result of the script's function
         """Follow the agent's orders until training is over; another thread calls ``abort`` if a member is dead."""

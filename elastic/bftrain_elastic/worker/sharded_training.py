@@ -31,7 +31,7 @@ _ZERO: Final = "ZeroRedundancyOptimizer"
 
 
 class ShardedTraining:
-    """A model divided among the workers of the present group, with its optimizer; or the optimizer alone.
+    """A model divided among the workers of the current group, with its optimizer; or the optimizer alone.
 
     Each worker trains its share, and commits write all shares to the task's folder, which all nodes must share. A new
     group reads its shares from there. A single worker has the whole model.
@@ -72,7 +72,7 @@ class ShardedTraining:
         self.commits: ShardedCommits | None = None
 
     def join(self) -> tuple[Untyped, Untyped]:
-        """Return model and optimizer for the present group, as they were at the last commit; of all its members."""
+        """Return model and optimizer for the current group, as they were at the last commit; of all its members."""
         self.model = self.optimizer = None
         gc.collect()  # divided models refer to themselves, and their memory is needed
         self.model = trained = self._build()
@@ -179,17 +179,17 @@ class ShardedCommits:
 
     @property
     def place(self) -> GroupRank:
-        """The place of this worker in the present group."""
+        """The place of this worker in the current group."""
         return self._own.group.place
 
     @property
     def group(self) -> ProcessGroup:
-        """The present group."""
+        """The current group."""
         return self._own.group
 
     @property
     def source(self) -> Path | None:
-        """The folder with the shares from which the present group starts; None: the script's initial state."""
+        """The folder with the shares from which the current group starts; None: the script's initial state."""
         folder = self._own.saver.folder
         return folder / self.named if folder is not None and self.named else None
 
@@ -287,7 +287,7 @@ def _tensor_of(place: str, value: Untyped, parameter: Untyped) -> dict[str, Unty
     """Return a value of an optimizer as a tensor, with its name; empty for ``None``."""
     if isinstance(value, torch.Tensor):
         if hasattr(value, "full_tensor") and value.shape != parameter.shape:
-            what = f"its optimizer divides {place} otherwise than the parameter"
+            what = f"its optimizer divides {place} differently from the parameter"
             raise BadScript(what, where="ShardedTraining", fix="use an optimizer whose values have its shape")
         return {place: value.detach()}
     if type(value).__name__ in _NUMBERS:

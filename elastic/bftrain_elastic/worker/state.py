@@ -87,7 +87,7 @@ class State(StateBase):
         return torch.device("cuda", own_gpu())
 
     def parallel(self, **options: Any) -> Any:  # noqa: ANN401 - a torch module
-        """Return the model for the present group: in DistributedDataParallel, or in a wrapper with the same interface.
+        """Return the model for the current group: in DistributedDataParallel, or in a wrapper with the same interface.
 
         Both have ``module`` and ``no_sync()``, so gradients can be accumulated at any size. Call it again after
         parameters were frozen, trained again, or replaced.
@@ -110,7 +110,7 @@ class State(StateBase):
 
     @property
     def decided_batch(self) -> int | None:
-        """The decided samples per step over all workers of the present group; ``None`` if the script decides."""
+        """The decided samples per step over all workers of the current group; ``None`` if the script decides."""
         return decided_batch()
 
     def share(self, samples: int) -> BatchShare:

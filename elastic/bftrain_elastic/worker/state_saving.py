@@ -104,7 +104,7 @@ def save_if_due(state: StateBase, *, recent: bool = False) -> None:
     """Save the state to its folder, unless that happened recently; training continues if it fails.
 
     A large state is saved by a thread, from a separate copy: training waits only for that copy, which a commit among
-    several workers has made already. With ``recent``, a recent copy is written first, and the present state next.
+    several workers has made already. With ``recent``, a recent copy is written first, and the current state next.
     """
     own = inner(state)
     if own.shards is not None:  # all workers save them

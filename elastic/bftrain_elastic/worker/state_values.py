@@ -42,7 +42,7 @@ _RECENT_S: Final = 60.0  # age below which a copy of a large state is recent eno
 
 
 class StateBase:
-    """The base of :class:`bftrain_elastic.State`: an object whose attributes are saved, and compared between workers."""
+    """The base of :class:`bftrain_elastic.State`: its attributes are saved, and compared between workers."""
 
 
 class ShardKeeper(Protocol):
@@ -67,7 +67,7 @@ class ShardKeeper(Protocol):
 
 
 class StateGroup(ProcessGroup):
-    """The present group, its wrapped models, and this worker's activity."""
+    """The current group, its wrapped models, and this worker's activity."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ def compared_values(state: StateBase) -> NamedValues:
 
 
 def capture(state: StateBase, compared: NamedValues | None = None) -> StateTree:
-    """Return the present state, beginning with the compared values; its tensors are shared."""
+    """Return the current state, beginning with the compared values; its tensors are shared."""
     found = (compared or compared_values(state)).copy()
     there = {OWN, *found.names}
     own = inner(state)
@@ -241,7 +241,7 @@ def _load(name: str, present: Any, value: Any) -> None:  # noqa: ANN401 - an obj
     try:
         present.load_state_dict(value)
     except (ValueError, KeyError, RuntimeError) as error:
-        what = f"cannot load its saved values: {' '.join(str(error).split())}"
+        what = f"cannot load its values: {' '.join(str(error).split())}"
         fix = "create all its parts before run(), and freeze parts that are trained later"
         raise BadScript(what, where=f"state[{name!r}]", fix=fix) from error
     # An optimizer with its own load_state_dict may read another format

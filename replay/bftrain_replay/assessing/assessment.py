@@ -257,6 +257,6 @@ def _assumptions(settings: ReplaySettings, inputs: AssessmentInputs, sample: Rep
     if not sample.whole:
         found.append(
             f"Replayed: {len(sample.places):,} of {len(sample.blocks):,} {sample.blocks.unit}s, drawn at random (seed "
-            f"0); all {sample.blocks.unit}s are assumed to have the same harvested share (--events sets the sample size)."
+            f"0); all {sample.blocks.unit}s are assumed to have their harvested share (--events sets the number)."
         )
     return found

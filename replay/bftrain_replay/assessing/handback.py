@@ -85,7 +85,7 @@ def _check_sources(sources: Sequence[ProvenanceSource], log: EventLog, paths: Se
     if {each.sha256 for each in sources} != {each.sha256 for each in log.provenance.sources}:
         what = "are not the records that the log was made of"
         names = ", ".join(each.name for each in log.provenance.sources)
-        raise BadInput(what, where=", ".join(map(str, paths)), fix=f"name {names}, and no others")
+        raise BadInput(what, where=", ".join(map(str, paths)), fix=f"pass only {names}")
 
 
 def _scheduled(paths: Sequence[Path], log: EventLog) -> BatchJobs:

@@ -28,7 +28,7 @@ def exit_if_broken(metrics: Iterable[BrokenPlugin]) -> None:
 def kept_files_text(folder: Path, *, written: bool) -> str:
     """Return in words what an interrupted command leaves in its folder."""
     if not written:
-        return f"the finished result in {folder} is as it was"
+        return f"the finished result in {folder} is unchanged"
     return f'the result in {folder} is partial ("complete": false)'
 
 

@@ -34,7 +34,7 @@ _traces = click.Path(path_type=Path, file_okay=False, exists=True)
     cls=DocumentedCommand,
     example="bftrain reproduce gavel las -o gavel --quick\nbftrain reproduce gavel -o gavel --jobs 16",
     epilog="Without NAME the experiments and their figures are listed; without FIGURE all figures run. DIR gets "
-    "values.csv (ours and the published values), report.html, and pictures/ with each plot as SVG and PNG. "
+    "values.csv (measured and published values), report.html, and pictures/ with each plot as SVG and PNG. "
     "Ctrl-C keeps finished runs; the same command continues. docs/how-to/reproduce.md explains differences above 5 %.",
 )
 @click.argument("name", metavar="[NAME]", required=False)

@@ -177,7 +177,7 @@ def executor_of(folder: Path, jobs: int | None, dask: str, options: tuple[str, .
         return DaskExecutor(partial(slurm_jobs, jobs or _SLURM_JOBS, list(map(slurm_option, options)), folder))
     if dask:
         if jobs:
-            raise UsageError("is not ours to choose with a Dask cluster that runs already", where="--jobs")
+            raise UsageError("has no effect with an existing Dask cluster", where="--jobs")
         return DaskExecutor(partial(running_cluster, dask))
     return LocalExecutor(jobs or usable_cpus(), folder / PRINTS)
 

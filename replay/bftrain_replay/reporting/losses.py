@@ -76,7 +76,7 @@ CAUSES: Final = (
     ),
     IdleCause(
         key=UnusedReason.TASK_CAP,
-        ends="stayed unused because the competing tasks were at their maximum while others waited",
+        ends="stayed unused because the competing tasks were at their maximum while other tasks waited",
     ),
     IdleCause(
         key=UnusedReason.AT_MAXIMUM,

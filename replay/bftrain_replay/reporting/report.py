@@ -171,7 +171,7 @@ def _explanations(run: Run) -> Iterator[tuple[str, float, HtmlText]]:
     settings = run.summary["settings"]
 
     def marked(found: re.Match[str]) -> str:
-        """Mark an option, and add its present value."""
+        """Mark an option, and add its current value."""
         name = found[0].removeprefix("--").replace("-", "_")
         value = settings.get(name, settings.get(f"{name}_s"))
         unit = " s" if f"{name}_s" in settings and not isinstance(value, str) else ""
@@ -196,7 +196,7 @@ def _assumed(summary: Mapping[str, Any]) -> HtmlTable | None:
 def sensitivity_table(
     assumed: str, rows: Sequence[SensitivityRow], chosen: str
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return headings and rows; ``assumed`` is the heading of the alternatives, ``chosen`` marks the present ones."""
+    """Return headings and rows; ``assumed`` is the heading of the alternatives, ``chosen`` marks the current ones."""
     figures = [FIGURE_OF[name] for name in ("efficiency", "harvested", "lost.preemption")]
     found = []
     for row in rows:

@@ -231,7 +231,9 @@ def _charts(figure: Figure, values: Sequence[Value]) -> Iterator[ChartFigure]:
         return
     crosses = any(one["from"] == "published" for one in data)
     captions = (
-        [f"{'Points' if figure.form == 'points' else 'Lines'} are ours, crosses are published."] if crosses else []
+        [f"{'Points' if figure.form == 'points' else 'Lines'} are our results, crosses published ones."]
+        if crosses
+        else []
     )
     captions += ["Saturated points are not drawn."] if any(value.saturated for value in values) else []
     spec = _heat_map(figure, values) if figure.form == "heat" else _lines(figure, values, crosses=crosses)

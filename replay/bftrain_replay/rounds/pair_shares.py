@@ -136,7 +136,7 @@ class PairShares:
         self._received_s[rows] = (times.read_s[time_row] - times.before_s[time_row])[self._kind[rows]]
 
     def wishes(self, contenders: CompetingTasks, deficit_weight: float) -> PairWishes:
-        """Return a wish for each present pair and kind with a share: share over time received."""
+        """Return a wish for each current pair and kind with a share: share over time received."""
         if not self._key.size:
             return _NO_WISHES
         priority = self._shares / (self._received_s + contenders.round_s / 2.0)

@@ -111,7 +111,7 @@ def idle_nodes(log: EventLog, racks: Mapping[str, str] | None = None) -> NodeSup
 
 
 class NodeHolders:
-    """The present nodes: ``count`` by kind, and each node's holder. ``hosts`` is the number of hosts of each task.
+    """The current nodes: ``count`` by kind, and each node's holder. ``hosts`` is the number of hosts of each task.
 
     Without hosts free nodes are assigned by number, and not tracked on a cluster, where nodes are interchangeable.
     """
@@ -138,7 +138,7 @@ class NodeHolders:
         return hit
 
     def by_host(self, tasks: Places) -> tuple[Places, Places]:
-        """Return the nodes of each task by host, and the present nodes of each kind by host."""
+        """Return the nodes of each task by host, and the current nodes of each kind by host."""
         assert self._host_of is not None  # noqa: S101 - callers know the hosts
         hosts = int(self._host_of.max()) + 1
         own, here = np.zeros((hosts, tasks.size), dtype=np.intp), np.zeros((hosts, self.count.size), dtype=np.intp)

@@ -382,7 +382,7 @@ class ByShares:
         return self._is_new[contenders.place]
 
     def pairs(self, contenders: CompetingTasks) -> PairWishes:
-        """Return a wish for each present pair with a share, ranked by share over time received."""
+        """Return a wish for each current pair with a share, ranked by share over time received."""
         self._pairs.count_received(contenders.progress, contenders.place)
         return self._pairs.wishes(contenders, _OF_EQUALS if self._settings.like_gavel else 0.0)
 

@@ -90,7 +90,7 @@ class RoundSummary(msgspec.Struct, frozen=True, kw_only=True):
 class RoundResult:
     """A finished run. ``wall_s`` is its wall time; ``shares_wall_s`` is the part spent on computing shares.
 
-    ``specs`` are the tasks as they were given, before they were made gangs.
+    ``specs`` are the original tasks, before their conversion to gangs.
     """
 
     settings: RoundSettings

@@ -75,8 +75,8 @@ def _others(solver: str, decided_by: Mapping[str, int]) -> dict[str, int]:
 def _instead(others: Mapping[str, int]) -> str:
     if len(others) == 1:
         (who,) = others
-        return "sizes stayed as they were" if who == UNCHANGED else f"{who} decided"
+        return "sizes stayed unchanged" if who == UNCHANGED else f"{who} decided"
     return ", ".join(
-        f"sizes stayed as they were in {count:,}" if who == UNCHANGED else f"{who} decided {count:,}"
+        f"sizes stayed unchanged in {count:,}" if who == UNCHANGED else f"{who} decided {count:,}"
         for who, count in others.items()
     )

@@ -243,7 +243,7 @@ class _Division:
         self._done: list[float] = [0.0] * len(self._classes)  # samples that one of the class would have done by now
         # Present tasks by class, keyed by the class's samples at which they finish
         self._there: list[list[tuple[float, int]]] = [[] for _ in self._classes]
-        self._active: list[int] = []  # classes with a present task
+        self._active: list[int] = []  # classes with a current task
         self._count = 0  # number of present tasks
         self._pool: tuple[float, ...] = ()
         # Speeds by class and number of tasks, for the current pool

@@ -234,7 +234,7 @@ class CompiledCore:
         return Step(actions, changes, len(tasks), value, solve_s, choice, notes)
 
     def _ask_harvester(self, now_s: float, fit: CostFit | None) -> ChosenSizes:
-        """Let the Harvester choose the sizes of the present problem."""
+        """Let the Harvester choose the sizes of the current problem."""
         allocation = self.allocation
         tasks = tuple(competing_task(self._specs[task], allocation.size(task), fit) for task in self._competing)
         problem = AllocationProblem(

@@ -79,7 +79,7 @@ class OutcomeCache:
         if not self.damaged:
             return ""
         entries = "1 earlier result" if self.damaged == 1 else f"{self.damaged:,} earlier results"
-        return f"{self.folder}: {entries} damaged, or writable by others; computed again"
+        return f"{self.folder}: {entries} damaged, or writable by other users; computed again"
 
     def find(self, job: SweepPass) -> PassOutcome | None:
         """Return the outcome of a pass, if present and intact."""

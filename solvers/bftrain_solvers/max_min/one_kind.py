@@ -113,15 +113,15 @@ class LevelsReached:
         return cls(step_lists, [0] * len(step_lists), pool, same=same, stop_at=stop_at)
 
     def level(self, place: int) -> float:
-        """Return the present level of a task."""
+        """Return the current level of a task."""
         return self.step_lists[place].levels[self.rungs[place]]
 
     def size(self, place: int) -> int:
-        """Return the present number of nodes of a task."""
+        """Return the current number of nodes of a task."""
         return self.step_lists[place].sizes[self.rungs[place]]
 
     def sizes(self) -> list[int]:
-        """Return the present numbers of nodes of all tasks."""
+        """Return the current numbers of nodes of all tasks."""
         return [self.size(place) for place in range(len(self.step_lists))]
 
     def run(self, first: int | None = None) -> LevelsReached:

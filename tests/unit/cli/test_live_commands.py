@@ -61,7 +61,7 @@ def test_a_status_says_how_it_stands(bftrain: CommandLine, run: LiveThread) -> N
     lend(run, "n1", "n2", "n3")
     run.do(lambda _: LOGGER.warning("something [odd] happened"))
     out = bftrain("status").out
-    assert "3 ours, 3 of them used" in out
+    assert "3 available, 3 of them used" in out
     assert "1 running, 0 waiting, 0 paused, 0 over" in out
     assert f"unix:{run.socket}" in out
     assert "something [odd] happened" in out

@@ -66,10 +66,10 @@ class Watch:
 
 def test_watch_refreshes_the_status_and_leaves_the_terminal_as_it_was(live: ObservedRun) -> None:
     with Watch(live, lines=60) as watch:
-        watch.until("4 ours, 3 of them used")
+        watch.until("4 available, 3 of them used")
         watch.until("cnn")
         live.lend("n5")
-        watch.until("5 ours, 3 of them used")
+        watch.until("5 available, 3 of them used")
         live.take("n5")
         watch.process.send_signal(signal.SIGINT)
         watch.until("\x1b[?1049l")
@@ -78,12 +78,12 @@ def test_watch_refreshes_the_status_and_leaves_the_terminal_as_it_was(live: Obse
 
 def test_watch_continues_when_the_live_run_answers_again(live: ObservedRun) -> None:
     with Watch(live, lines=60) as watch:
-        watch.until("4 ours, 3 of them used")
+        watch.until("4 available, 3 of them used")
         with mock.patch.object(live.world, "facts", side_effect=NotAvailable("busy")):
             watch.until("no answer since ")
-            watch.until("4 ours, 3 of them used")
+            watch.until("4 available, 3 of them used")
         live.lend("n5")
-        watch.until("5 ours, 3 of them used")
+        watch.until("5 available, 3 of them used")
         live.take("n5")
 
 

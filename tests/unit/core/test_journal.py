@@ -62,7 +62,7 @@ def test_a_new_journal_is_private_and_remembers_its_settings(path: Path) -> None
 def test_what_is_there_is_never_overwritten(path: Path) -> None:
     path.write_text("precious")
     with pytest.raises(
-        UsageError, match=r"exists already, and is left unchanged \(journals are append-only: choose another file name\)$"
+        UsageError, match=r"exists already, and is left unchanged \(journals are append-only: choose another name\)$"
     ):
         Journal.create(path, SETTINGS)
     assert path.read_text() == "precious"

@@ -204,7 +204,7 @@ def test_a_death_is_reported_with_its_last_word() -> None:
 
 
 def test_the_note_on_a_death_keeps_all_of_an_error_that_says_what_to_do() -> None:
-    own = f"bftrain_elastic.errors.BadScript: state['optimizer']: cannot load its saved values: {'size ' * 80}(make it first)"
+    own = f"bftrain_elastic.errors.BadScript: state['optimizer']: cannot load its values: {'size ' * 80}(make it first)"
     for error, end in [
         (own, "(make it first)); it is started again"),
         (f"{own[:-1]}{'x' * 5000})", "xxx); it is started again"),

@@ -131,9 +131,9 @@ def test_an_error_of_ours_is_split_into_what_is_wrong_and_its_fix() -> None:
 
 
 def test_a_death_by_an_error_of_ours_is_reported_with_its_fix() -> None:
-    error = "bftrain_elastic.errors.BadScript: state['net']: cannot load its saved values: Net(a) (make it before run())"
+    error = "bftrain_elastic.errors.BadScript: state['net']: cannot load its values: Net(a) (make it before run())"
     found = failing([*reports(), {"type": "note", "text": f"t/b/0/2 ended with 1 ({error}); it is started again"}])[
         "runs"
     ]
-    assert found.detail == "t/b/0/2 ended with 1: state['net']: cannot load its saved values: Net(a)"
+    assert found.detail == "t/b/0/2 ended with 1: state['net']: cannot load its values: Net(a)"
     assert found.fix == "make it before run()"

@@ -326,7 +326,7 @@ async def test_all_nodes_are_handed_back_and_none_is_wanted_until_it_goes_on(tmp
         assert service.task(CHIEF, "a").preemptions == 0, "an operator wanted it, not the scheduler"
         assert "bftrain_preemptions_total 0.0\n" in service.metrics.text()
         happened = [one.text for one in service.watch.feed.since(0, lambda _: "a")]
-        assert "n[1-2] given back: 0 nodes ours" in happened
+        assert "n[1-2] given back: 0 nodes available" in happened
         await service.resume_harvesting(CHIEF)
         await decided(daemon)
         assert (service.status().state, set(daemon.harvester.held["a"])) == ("running", {"n1", "n2"})

@@ -77,7 +77,11 @@ async def test_the_first_update_has_all_and_later_ones_what_changed(tmp_path: Pa
         assert first.status.pool == 3
         assert scene.nodes == {"n1": ("used", 1), "n2": ("used", 1), "n3": ("free", 0)}
         assert scene.tasks[1].size == 2
-        assert [one.text for one in scene.happened] == ["a submitted", "n[1-3] became idle: 3 nodes ours", "a 0 → 2"]
+        assert [one.text for one in scene.happened] == [
+            "a submitted",
+            "n[1-3] became idle: 3 nodes available",
+            "a 0 → 2",
+        ]
 
         inside.world.take("n1")
         await decided(inside.daemon)
@@ -87,7 +91,7 @@ async def test_the_first_update_has_all_and_later_ones_what_changed(tmp_path: Pa
         scene.update(second)
         await until(stream, scene, lambda scene: scene.nodes["n3"] == ("used", 1))
         assert scene.nodes == {"n1": ("away", 0), "n2": ("used", 1), "n3": ("used", 1)}
-        assert [one.text for one in scene.happened][3:] == ["n1 taken back: 2 nodes ours", "a 2 → 1", "a 1 → 2"]
+        assert [one.text for one in scene.happened][3:] == ["n1 taken back: 2 nodes available", "a 2 → 1", "a 1 → 2"]
 
         inside.world.tell("a", "done")
         await until(stream, scene, lambda scene: scene.tasks[1].state == "done")
@@ -118,7 +122,7 @@ async def test_others_see_that_nodes_are_used_and_not_by_what(tmp_path: Path) ->
         scene = LiveView(read(pieces[0]))
         assert scene.nodes == {"n1": ("used", 0), "n2": ("free", 0)}
         assert not scene.tasks
-        assert [one.text for one in scene.happened] == ["n[1-2] became idle: 2 nodes ours"]
+        assert [one.text for one in scene.happened] == ["n[1-2] became idle: 2 nodes available"]
         assert {number for cell in scene.cells.values() for number in cell.sizes} == {0}
         seen = inside.service.watch.history_of(STRANGER, 600.0)
         assert not seen.names
@@ -215,7 +219,7 @@ def test_the_feed_is_short_about_many() -> None:
     feed.on_event(NodesJoined(time_s=4.0, nodes=()), 60, lambda _: 0)
     resized, many, failed = feed.since(0, "t{}".format)
     assert resized.text == "t1 0 → 2, t2 0 → 2, t3 0 → 2, t4 0 → 2, t5 0 → 2, t6 0 → 2 and 3 other tasks"
-    assert many.text == "60 nodes became idle: 60 nodes ours"
+    assert many.text == "60 nodes became idle: 60 nodes available"
     assert (failed.kind, failed.text) == ("failed", "t2 failed")
 
 

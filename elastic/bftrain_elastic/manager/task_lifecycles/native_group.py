@@ -215,7 +215,7 @@ class GroupMembers:
 
     @property
     def group(self) -> list[GroupMember]:
-        """The workers in the present group."""
+        """The workers in the current group."""
         return self.of(MemberPhase.IN)
 
     def spawn_missing(self) -> None:
@@ -348,7 +348,7 @@ class GroupMembers:
         return [*first, *sorted(there.difference(first))]
 
     def gathering_is_due(self) -> bool:
-        """Return whether the present group should change, and can."""
+        """Return whether the current group should change, and can."""
         group, wanted = self.group, self._nodes.wanted
         if not self.present.confirmed:
             # Waiting for the rest of a former manager's group is over: it dissolved, or it is time

@@ -39,7 +39,7 @@ LONGEST_RETRY_S: Final = 8.0
 
 @dataclass(eq=False)
 class GroupProcess:
-    """One process of the present generation."""
+    """One process of the current generation."""
 
     name: str
     node: str
@@ -56,22 +56,22 @@ class ProcessLifecycle(SupervisedLifecycle):
     def __init__(self, task: str, job: LauncherJob, context: TaskContext) -> None:
         super().__init__(task, job, context)
         self._running: dict[str, GroupProcess] = {}
-        self._used: tuple[str, ...] = ()  # nodes of the present generation
+        self._used: tuple[str, ...] = ()  # nodes of the current generation
         self._to_start: list[GroupProcess] = []  # processes waiting for rank 0's port
         self._generation = 0
         self._age = (0, 0)  # present generation: epoch of the manager that started it, and its number
         self._taking_over = False  # another manager started the processes, and some are still unknown
         self._size_of_group = 0
         self._confirmed = True
-        self._began_at = 0.0  # start time of the present generation
+        self._began_at = 0.0  # start time of the current generation
         self._since = inf  # start time of the youngest process
         self._ended: dict[int, tuple[float, str]] = {}  # ranks that exited with success -> time and node
         self._trained = False  # rank 0 reported that its training is done
         self._done_at: dict[str, float] = {}  # workers that reported "done" -> time of the report
-        self._reported = False  # the present generation has reported a step
+        self._reported = False  # the current generation has reported a step
         self._finished_at: float | None = None  # time when the program reported that its work is done
         self._retry = RetryDelay(RETRY_S, LONGEST_RETRY_S)
-        self._broken = False  # the present group lost a member
+        self._broken = False  # the current group lost a member
         self._over = ""
         self._paused = True
 

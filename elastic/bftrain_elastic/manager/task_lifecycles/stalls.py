@@ -185,7 +185,7 @@ class FormationWatch:
     _began_at: float | None = None
     _met_at: float | None = None
     _moved_at: float | None = None  # time when the latest part of the state arrived
-    _why: str = ""  # reason why the present group did not form, if no death explains it
+    _why: str = ""  # reason why the current group did not form, if no death explains it
     _last_why: str = ""  # the same for the previous group
     _loading_s: float = 0.0  # learned loading time; 0: unknown
     _failed: int = 0  # consecutive failures

@@ -237,7 +237,7 @@ def test_a_folder_that_others_could_replace_is_refused(tmp_path: Path) -> None:
     inside = tmp_path / "shared" / "spool"
     inside.mkdir(parents=True, mode=0o700)
     inside.parent.chmod(0o777)
-    with pytest.raises(NotAvailable, match="others could replace it"):
+    with pytest.raises(NotAvailable, match="other users could replace it"):
         HookSpool(inside).open()
     inside.parent.chmod(0o755)
     HookSpool(inside).open()
