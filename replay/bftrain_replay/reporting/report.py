@@ -190,7 +190,7 @@ def _assumed(summary: Mapping[str, Any]) -> HtmlTable | None:
         return None
     rows = [SensitivityRow(**each) for each in summary["sensitivity"]]
     headings, cells = sensitivity_table("assumed", rows, " (assumed here)")
-    return HtmlTable(label="If other things were assumed", headings=headings, rows=cells, css="compare")
+    return HtmlTable(label="Under other assumptions", headings=headings, rows=cells, css="compare")
 
 
 def sensitivity_table(
