@@ -188,7 +188,7 @@ class QuotaAdmission:
 
     def choose(self, queue: Queue) -> Mapping[str, int]:
         """Return the competing tasks, each with its largest allowed size."""
-        chosen: dict[str, int] = {}  # in queue order: first each task's minimum, finally its largest allowed size
+        chosen: dict[str, int] = {}  # minima in queue order, later replaced by the largest sizes
         of_user: dict[str, list[str]] = {}
         left: dict[str, int] = {}
         for name in queue:

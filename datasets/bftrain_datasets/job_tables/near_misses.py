@@ -12,12 +12,12 @@ from bftrain_datasets.job_tables.column_choice import columns_named, miss_text
 from bftrain_datasets.job_tables.tables import JSON_BEGINS, RESERVATIONS, format_of, header_of, keys_in
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock
 
-_KNOWN_ENOUGH: Final = 2  # recognised columns
+_KNOWN_ENOUGH: Final = 2  # recognised columns from which a file counts as a job table
 _LEAST_COLUMNS: Final = 2
 # Minimum number of cells in a headerless row
 _LEAST_CELLS: Final = 3
 _SHOWN: Final = 6
-_LOOK: Final = 5  # lines
+_LOOK: Final = 5  # lines to compare with the patterns of unsupported records
 _MAP: Final = "--format jobs --map start={0},end={0}|elapsed={0},nodes={0}|count={0}"
 _COLUMNS: Final = "--columns JobID,Start,End,NNodes,NodeList,State, in the order of the cells"
 _SACCT: Final = "use the output of: sacct -a -X --parsable2 -o JobID,Start,End,NNodes,NodeList,State"
@@ -78,7 +78,7 @@ def _of_commands(names: Sequence[str], lines: Sequence[str]) -> tuple[str, str] 
     """Return why the output of a command for people does not suffice; None for any other file."""
     for words, command, fix in _OF_NOW:
         if words <= {*names, *lines[0].split()} if lines else False:
-            return f"output of {command}, which lists only present jobs", fix
+            return f"output of {command}, which lists only current jobs", fix
     if len(lines) > 1 and lines[1].startswith("---") and not lines[1].strip("- "):
         return "columns cut to a width", "print them with --parsable2 (-P)"
     return None

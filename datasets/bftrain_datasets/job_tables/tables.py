@@ -224,7 +224,7 @@ def split_rows(record: Mapping[str, Any], rows: str) -> Iterator[Mapping[str, An
 PARQUET_MARK: Final = b"PAR1"
 JSON_BEGINS: Final = (b"{", b"[")
 SEPARATORS: Final = "|\t;,"
-HEADER_WITHIN: Final = 5  # lines
+HEADER_WITHIN: Final = 5  # the header must be in the first lines, this many
 MOST_COLUMNS: Final = 4096
 _ROWS_AT_ONCE: Final = 1 << 16
 _PARSED_AT_ONCE: Final = 1 << 13  # rows of Python texts; bounds the work of the garbage collector

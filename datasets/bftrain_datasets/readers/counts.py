@@ -36,7 +36,7 @@ ALIASES: Final = {
 SEPARATORS: Final = ",;\t|"
 COMMENT: Final = "#"
 tells_units: Final = True
-HEADER_WITHIN: Final = 5  # lines
+HEADER_WITHIN: Final = 5  # the header must be in the first lines, this many
 REMEDY: Final = "the first line names the columns: time, active (or idle) and, if it changes, total"
 _WHOLE: Final = 1e-9
 

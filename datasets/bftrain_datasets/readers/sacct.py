@@ -97,7 +97,7 @@ JOB_COLUMNS: Final = (
     "alloctres", "alloccpus", "user", "submit",
 )  # fmt: skip
 tells_units: Final = True
-HEADER_WITHIN: Final = 5  # lines
+HEADER_WITHIN: Final = 5  # the header must be in the first lines, this many
 NEEDED: Final = ("start", "end")
 WANTED: Final = "JobID, Start, End, NodeList and, if available, State, Partition and NNodes"
 BOM: Final = BYTE_ORDER_MARK.encode()

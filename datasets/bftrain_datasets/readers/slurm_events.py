@@ -27,7 +27,7 @@ beside_others: Final = True  # may be imported together with files of another fo
 
 NODE, START, END, STATE, CLUSTER = "nodename", "timestart", "timeend", "state", "cluster"
 NEEDED: Final = frozenset({NODE, START, END, STATE})
-HEADER_WITHIN: Final = 5  # lines
+HEADER_WITHIN: Final = 5  # the header must be in the first lines, this many
 SEPARATOR: Final = "|"
 
 

@@ -24,7 +24,7 @@ from bftrain_replay.drawing.theme import CONFIG, LIGHT, coloured
 SCHEMA: Final = "https://vega.github.io/schema/vega-lite/v6.json"
 VERSION: Final = "6.4"
 _NUMBERED: Final = re.compile(r'(id="|url\(#)(clip|gradient_)(\d+)')
-PAPER_WIDTH: Final = 760  # pixels
+PAPER_WIDTH: Final = 760  # width of charts in files, in pixels
 PNG_SCALE: Final = 2.5  # image pixels per CSS pixel
 
 

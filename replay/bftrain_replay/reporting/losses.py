@@ -21,7 +21,7 @@ from bftrain_replay.simulation.task_progress import SampleLoss
 _ALL: Final = "All idle node-time"
 _USEFUL: Final = "Work that counts"
 _CEILING: Final = "Used, without costs"
-_ROW: Final = 34  # pixels
+_ROW: Final = 34  # height of a row in pixels
 _NARROW_ROW: Final = 46
 _BAR: Final = 22
 _ROOM: Final = 0.4  # fraction of the width; longer bars have room for their label inside

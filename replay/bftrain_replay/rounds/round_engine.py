@@ -45,7 +45,7 @@ INTERRUPTED: Final = "interrupted"
 
 _ROUNDING: Final = 1.0 - 1e-12  # a task that lacks less is done
 _PATIENCE: Final = 1000  # idle rounds without arrivals before the run counts as stalled
-_WATCH_EVERY: Final = 64  # steps
+_WATCH_EVERY: Final = 64  # steps between calls of ``watch``
 # Columns that compiled rounds change
 _COUNTED: Final = (
     *("start_s", "end_s", "seen_s", "starts", "moves", "preemptions", "done_samples", "held_node_s", "pool_node_s"),

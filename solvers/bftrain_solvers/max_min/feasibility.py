@@ -26,7 +26,7 @@ _MOST_PRICES: Final = 64
 _SOON: Final = 1_000_000  # limit of an enumeration before a linear programme
 _LARGEST: Final = 4_000_000  # limit of an enumeration before an integer programme
 _PAIRED: Final = 300  # distinct changes for an exhaustive search of pairs
-_TOO_MANY: Final = 2**30  # nodes
+_TOO_MANY: Final = 2**30  # number of nodes that stands for infeasible
 _OPTIMAL: Final = 0  # status of linprog
 _INFEASIBLE: Final = 2  # status of milp
 

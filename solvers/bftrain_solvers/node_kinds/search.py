@@ -36,7 +36,7 @@ _FIRST_CORE: Final = 32  # columns with a loss in the first core
 _GROWTH: Final = 2
 _SMALL_CORES: Final = (32, 96, 256)
 _FEW_STATES: Final = 3_000
-_MANY: Final = 500  # rows
+_MANY: Final = 500  # rows above which the search is skipped if it has too little time
 _PREPARED_S: Final = 1e-7  # seconds by entry before there is a first plan
 
 
