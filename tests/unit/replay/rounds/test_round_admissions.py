@@ -165,7 +165,7 @@ def test_remarks_of_an_admission_are_reported_once_and_not_without_end() -> None
     done = run("quota,nodes=2")
     above = [task.name for task in TASKS if task.min_nodes > 2]
     assert done.remarks == tuple(
-        f"task '{name}' needs 3 nodes and its user 'u{int(name[1:]) % 2}' may hold 2: it never runs" for name in above
+        f"task '{name}' needs 3 nodes and its user 'u{int(name[1:]) % 2}' may use 2: it never runs" for name in above
     )
     many = [gang(f"t{number}", 3000.0, 3, 0.0, user="ann") for number in range(12)]
     said = run("quota,nodes=2", many).remarks
