@@ -241,7 +241,7 @@ def test_what_would_never_run_or_never_end_is_refused_by_name() -> None:
         rounds({"v": 2, "p": 2}, [gang("wide", 1.0, 3)])
     with pytest.raises(BadInput, match="task 'other': can never run"):
         rounds({"v": 2}, [gang("other", 1.0, speeds={"p": 1.0})])
-    with pytest.raises(BadInput, match="task 'endless': never ends by itself"):
+    with pytest.raises(BadInput, match="task 'endless': has endless work"):
         rounds(ONE, [gang("endless", None)])
     ended = rounds(ONE, [gang("endless", None)], until_s=900.0, round_s=100.0)
     assert (ended.ended, column(ended, "done_samples")) == ("until", [900.0])
