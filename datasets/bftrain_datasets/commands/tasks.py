@@ -48,7 +48,7 @@ _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
 )
 @rare(
     *("high_weight", "noise_scale", "gangs", "long_share", "high_share", "deadlines", "burst_share", "burst_size"),
-    *("by_hosts", "node_kind", "elastic"),
+    *("by_hosts", "node_kind"),
 )
 @heading("Tasks")
 @task_output
