@@ -119,7 +119,7 @@ def test_inspect_tells_of_down_time_sources_steps_and_findings(tmp_path: Path) -
     save_log(log, path)
     lines = [" ".join(line.split()) for line in run("inspect", path).stdout.splitlines()]
     assert "down 50.0 % of the node-time, 1 node-hours" in lines
-    assert "made by reader sacct, bftrain 0.1.0" in lines
+    assert "made by reader sacct, bftrain 0.2.0" in lines
     assert "with min_gap_s = 5.0" in lines
     assert "from jobs-4, 1,234 bytes, sha256 ab" in lines
     assert "and 2 more files" in lines
