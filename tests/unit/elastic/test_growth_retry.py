@@ -190,7 +190,7 @@ def test_a_worker_that_crashes_as_it_joins_is_started_again_later_and_later(when
     assert (
         "did not grow onto b, 2 times in a row: t/b/0/3 ended with 1 (ZeroDivisionError: division by zero)" in notes[0]
     )
-    assert f"it is tried again in {2 * FIRST_S:.0f} s" in notes[0]
+    assert f"the next attempt is in {2 * FIRST_S:.0f} s" in notes[0]
     assert len([text for text in case.context.notes() if "started again" in text]) == 1, "each death is reported once"
 
 

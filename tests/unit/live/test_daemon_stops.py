@@ -384,7 +384,7 @@ async def test_a_second_signal_ends_it_at_once_during_any_wait(what: str, tmp_pa
         await asyncio.sleep(0.05)
         assert not run.task.done()
         tell(signal.SIGINT)
-        with pytest.raises(BftrainError, match="ended at once"):
+        with pytest.raises(BftrainError, match="exited immediately"):
             await run.ended()
     finally:
         hangs.set()

@@ -67,7 +67,7 @@ def test_speeds_change_with_the_work_done(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "what"),
-    [("net,0.5,1,1\n", "begin at 0.5"), ("net,0,1,x\n", "not a table of phases"), ("net,0,1\n", "phases")],
+    [("net,0.5,1,1\n", "start at 0.5"), ("net,0,1,x\n", "not a table of phases"), ("net,0,1\n", "phases")],
 )
 def test_a_wrong_table_is_named(tmp_path: Path, text: str, what: str) -> None:
     file = phases(tmp_path / "phases.csv", text)
