@@ -25,7 +25,6 @@ from bftrain_solvers.arrays import Floats, Integers, Mask
 _ENTRY_BITS: Final = 52
 _PRODUCT_BITS: Final = 59
 _SMALLEST_FLOAT: Final = ulp(0.0)
-LARGEST_PRODUCT: Final = 2**_PRODUCT_BITS
 NEVER: Final = 2**61  # a loss that no choice within reach has
 
 _LOPSIDED: Final = 16.0  # entries this many times larger than a plan's value may swamp small ones

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from pathlib import Path
 
@@ -11,9 +10,6 @@ import pytest
 from tests.helpers.workers import Workers
 
 pytestmark = pytest.mark.torch
-NEEDS_ACCELERATE = pytest.mark.skipif(
-    importlib.util.find_spec("accelerate") is None, reason="accelerate is not installed here; install it with pip"
-)
 
 BEGIN = """
 import json

@@ -295,9 +295,6 @@ class Page:
         metrics = {one["name"]: one["value"] for one in self._call("Performance.getMetrics")["metrics"]}
         return float(metrics["ThreadTime"])
 
-    def pdf(self) -> bytes:
-        return base64.b64decode(self._call("Page.printToPDF", preferCSSPageSize=True)["data"])
-
     def reload(self) -> None:
         """Load the page again, and wait until it is."""
         self._browser.forget("Page.loadEventFired", self._session)

@@ -73,9 +73,9 @@ def condor_ad(job: int, start: float, end: float, host: str, **other: object) ->
     return ad | {"LastRemoteWallClockTime": end - start, "RemoteWallClockTime": end - start, **other}
 
 
-def condor_long(*ads: dict[str, object], banner: str = "") -> str:
-    """Write ads as condor_history -long does, or with a banner as the file history has them."""
-    return "\n".join("".join(f"{key} = {json.dumps(ad[key])}\n" for key in ad) + banner for ad in ads)
+def condor_long(*ads: dict[str, object]) -> str:
+    """Write ads as condor_history -long does."""
+    return "\n".join("".join(f"{key} = {json.dumps(ad[key])}\n" for key in ad) for ad in ads)
 
 
 def zulu(time_s: float) -> str:
@@ -106,11 +106,11 @@ def pod(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
 
 
-def kube_event(reason: str, time: float, about: str, message: str, kind: str = "Pod") -> dict[str, object]:
-    """Return an event after Kubernetes' API."""
-    what = {"kind": kind, "namespace": "lab", "name": about, "uid": f"uid-{about}"}
-    event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": f"{about}.17"}, "involvedObject": what}
-    return event | {"reason": reason, "message": message, "lastTimestamp": zulu(time), "type": "Normal", "count": 1}
+def kube_event(reason: str, time: float, node: str) -> dict[str, object]:
+    """Return an event of a node after Kubernetes' API."""
+    what = {"kind": "Node", "name": node, "uid": f"uid-{node}"}
+    event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": f"{node}.17"}, "involvedObject": what}
+    return event | {"reason": reason, "lastTimestamp": zulu(time), "type": "Normal", "count": 1}
 
 
 def kube_list(*items: dict[str, object]) -> str:
@@ -155,10 +155,7 @@ SAMPLES: Final[dict[str, list[bytes]]] = {
     ],
     "kubernetes": [
         kube_list(pod("a-0", DAY, [DAY + 60], "n1")).encode(),
-        kube_list(
-            kube_event("Scheduled", DAY, "a-0", "Successfully assigned lab/a-0 to n1"),
-            kube_event("Killing", DAY + 60, "a-0", "Stopping container c0"),
-        ).encode(),
+        kube_list(kube_event("NodeNotReady", DAY, "n1"), kube_event("NodeReady", DAY + 60, "n1")).encode(),
     ],
     "htcondor": [
         condor_long(condor_ad(1, DAY, DAY + 60, "slot1_1@a.site")).encode(),

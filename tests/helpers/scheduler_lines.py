@@ -5,17 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 
-def iso(time_s: float | str) -> str:
-    """Write a time as Slurm does; a text stays as it is."""
-    if isinstance(time_s, str):
-        return time_s
-    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-
-
-def poll(time: float | str, *rows: str, header: str = "PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST") -> str:
-    """Write a poll of sinfo: a rule, a line that says when, a header unless it is empty, and rows."""
-    when = f"t: {datetime.fromtimestamp(time, UTC):%a %b %e %H:%M:%S UTC %Y}" if isinstance(time, int | float) else time
-    return "\n".join(["#" * 40, when, *([header] if header else []), *rows]) + "\n"
+def poll(time: float, *rows: str) -> str:
+    """Write a poll of sinfo: a rule, the time, a header and rows."""
+    when = f"t: {datetime.fromtimestamp(time, UTC):%a %b %e %H:%M:%S UTC %Y}"
+    return "\n".join(["#" * 40, when, "PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST", *rows]) + "\n"
 
 
 def shown(state: str, nodes: str, partition: str = "main*") -> str:
@@ -33,10 +26,10 @@ def pbs_start(job: object, start: float, hosts: str, **values: object) -> str:
     return pbs("S", job, start, start=start, exec_host=hosts, **values)
 
 
-def pbs_end(job: object, start: float, end: float, hosts: str, kind: str = "E", **values: object) -> str:
-    return pbs(kind, job, end, start=start, exec_host=hosts, session=1, end=end, Exit_status=0, **values)
+def pbs_end(job: object, start: float, end: float, hosts: str, **values: object) -> str:
+    return pbs("E", job, end, start=start, exec_host=hosts, session=1, end=end, Exit_status=0, **values)
 
 
-def pbs_logged(time_s: float, node: str, text: str, kind: str = "Node") -> str:
+def pbs_logged(time_s: float, node: str, text: str) -> str:
     """Write a line of the log of a PBS server, whose clock is UTC."""
-    return f"{datetime.fromtimestamp(time_s, UTC):%m/%d/%Y %H:%M:%S.%f};0004;Server@s;{kind};{node};{text}\n"
+    return f"{datetime.fromtimestamp(time_s, UTC):%m/%d/%Y %H:%M:%S.%f};0004;Server@s;Node;{node};{text}\n"

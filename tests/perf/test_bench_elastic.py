@@ -17,8 +17,6 @@ from tests.helpers.figures import Figures
 
 pytestmark = [pytest.mark.bench, pytest.mark.torch]
 
-REPORTS = 20_000
-
 
 def changes(stage: conformance.LocalStage, rounds: int) -> tuple[str, SpeedMeasurement]:
     """Grow 1 -> 3, shrink 3 -> 2 and 2 -> 1, so often."""

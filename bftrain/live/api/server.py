@@ -54,10 +54,9 @@ _STATUS: Final[Mapping[type[BftrainError], int]] = {**STATUS, NotAvailable: 503,
 class ApiServer:
     """Accepts connections, identifies callers, and passes requests to the service."""
 
-    def __init__(self, service: LiveService, site: SiteSettings, routes: tuple[Route, ...] = ROUTES) -> None:
+    def __init__(self, service: LiveService, site: SiteSettings) -> None:
         self._service = service
         self._site = site
-        self._routes = routes
         self._servers: list[asyncio.Server] = []
         self._connections: set[asyncio.Task[None]] = set()
         self._slots: dict[asyncio.Task[None], str] = {}  # owners of the connections' slots, sorted by the last request
@@ -253,7 +252,7 @@ class ApiServer:
     def _find(self, request: Request) -> tuple[Route, dict[str, str]] | Response:
         """Return the route of a request and the names in its path, or an error response with the reason."""
         allowed = []
-        for route in self._routes:
+        for route in ROUTES:
             names = route.match(request.path)
             if names is None:
                 continue

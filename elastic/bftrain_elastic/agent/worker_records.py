@@ -44,10 +44,10 @@ def out_of_memory_kills() -> int:
 class WorkerRecord:
     """An agent's record of a worker, created by the manager's ``order``."""
 
-    def __init__(self, order: SpawnWorker, log_start: int = 0) -> None:
+    def __init__(self, order: SpawnWorker) -> None:
         self.name, self.task, self.slot, self.warm = order.worker, order.task, order.slot, order.warm
         self.finish_code, self.finish_file = order.finish_code, order.finish_file
-        self.log, self.log_start = Path(order.log), log_start
+        self.log, self.log_start = Path(order.log), 0
         self.port = 0
         self.pid = 0
         self.order: SpawnWorker | None = None  # order to its prefork server; None once sent

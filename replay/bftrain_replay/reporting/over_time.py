@@ -100,9 +100,9 @@ _CHANGES: Final = 5_000_000  # more than that would not fit anyway
 _BUSY, _IDLE, _FIRST_TASK = 0, 1, 2
 
 
-def holders(run: Run, letters: int | None = None) -> ChartFigure:
+def holders(run: Run) -> ChartFigure:
     """Return the chart of each node's holder."""
-    letters = letters or (2 * LETTERS // 3 if run.others else LETTERS)  # long task lists take part of the room
+    letters = 2 * LETTERS // 3 if run.others else LETTERS  # long task lists take part of the room
     names, held = run.log.node_names, run.holdings
     grouped = groups_of_nodes(run.log, run.summary["settings"].get("racks"))
     drawn, step_s = _fitting(run, _node_rows(names, grouped), letters)

@@ -29,10 +29,10 @@ def ranked(*keys: NDArray[np.generic]) -> Floats:
     return priorities
 
 
-def setting(name: str, given: float | str, *, at_most: float = math.inf, above: float = -math.inf) -> float:
-    """Return a policy parameter as a number; raise unless it is at least 0 and within these bounds."""
-    if isinstance(given, str) or not (0.0 <= given <= at_most and given > above):
-        limit = "above 0" if above == 0.0 else f"from 0 to {at_most:g}" if at_most < math.inf else "of at least 0"
+def setting(name: str, given: float | str, *, above: float = -math.inf) -> float:
+    """Return a policy parameter as a number; raise unless it is at least 0 and larger than ``above``."""
+    if isinstance(given, str) or not (0.0 <= given < math.inf and given > above):
+        limit = "above 0" if above == 0.0 else "of at least 0"
         raise BadInput(f"{name} must be a number {limit}, not {given!r}", fix="see docs/how-to/rounds.md")
     return given
 

@@ -135,11 +135,3 @@ def table(pool: int, *rows: Sequence[float], present: Iterable[int] = ()) -> Val
     for number, row in enumerate(rows):
         values[number, : len(row)] = row
     return ValueTable(problem=AllocationProblem(pool=pool, horizon_s=1.0, tasks=tasks), values=values)
-
-
-# Three moments: a task starts on three of four nodes, loses two, stops, and starts again on the rest
-A_DAY: list[NodesJoined | TaskSubmitted | NodesLeft] = [
-    joined(0, *nodes(1, 4)),
-    submitted(0, spec("a", 2, 3)),
-    left(9, "n1", "n2"),
-]

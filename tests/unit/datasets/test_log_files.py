@@ -131,8 +131,8 @@ def test_a_csv_of_another_program_is_read_and_its_source_is_reported(tmp_path: P
     assert log.provenance.counts["stated_busy"] == 1
 
 
-def csv_text(*rows: str, header: str = "time,node,state") -> str:
-    return "\n".join((header, *rows)) + "\n"
+def csv_text(*rows: str) -> str:
+    return "\n".join(("time,node,state", *rows)) + "\n"
 
 
 @pytest.mark.parametrize(

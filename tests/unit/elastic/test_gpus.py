@@ -85,19 +85,6 @@ sys.exit(f"asked for {asked}" if asked else 0)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-class Cuda:
-    """A machine with GPUs, as far as torch is asked about it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int, free: int = 0) -> None:
-        self.device: int | None = None
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-        monkeypatch.setattr(torch.cuda, "set_device", lambda number: setattr(self, "device", number))
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, 80 << 30))
-        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 0)
-        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 0)
-
-
 @pytest.mark.parametrize(("count", "local_rank", "own"), [(1, None, 0), (1, "3", 0), (4, "3", 3), (4, None, 0)])
 def test_a_worker_uses_the_gpu_it_sees_or_under_torchrun_the_one_of_its_local_rank(
     monkeypatch: pytest.MonkeyPatch, count: int, local_rank: str | None, own: int
