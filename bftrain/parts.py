@@ -221,10 +221,10 @@ def _settings(said: str, free: Sequence[str], where: str) -> dict[str, object]:
     return given
 
 
-def absolute_admission(said: str) -> str:
-    """Return the name of the same admission, valid in every folder."""
+def absolute_admission(said: str, folder: Path | None = None) -> str:
+    """Return the name of the same admission, valid in every folder; file paths are relative to ``folder``."""
     name = name_of(said)
-    return absolute_name(name) + said[len(name) :]
+    return absolute_name(name, folder) + said[len(name) :]
 
 
 def _value(text: str) -> int | float | str:
