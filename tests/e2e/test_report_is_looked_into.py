@@ -101,7 +101,7 @@ def said(time_s: float) -> str:
 
 def owner(material: ReportData, node: str, time_s: float) -> tuple[str, float, float]:
     """Who had a node, from when to when, read from the table of allocations."""
-    held = material.holdings.table()
+    held = material.holdings.rows().table()
     for number, row in enumerate(held.node.tolist()):
         if held.nodes[row] == node and held.from_s[number] <= time_s < held.to_s[number]:
             return f"task {held.tasks[held.task[number]]}", float(held.from_s[number]), float(held.to_s[number])

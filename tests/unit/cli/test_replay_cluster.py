@@ -269,7 +269,7 @@ def test_interrupted_rounds_keep_what_is_done_and_failed_ones_an_older_result(bf
     save_tasks(tasks, Path("long.toml"))
     words = ("rounds", "--cluster", 1, "--tasks", "long.toml", "--round", 60, "--overwrite", "-o", "out")
     ended = bftrain(*words, "--policy", "own.py:Press")
-    assert (ended.code, "interrupted; the result in out covers a part" in ended.err) == (130, True), ended.err
+    assert (ended.code, "interrupted; the result in out is partial" in ended.err) == (130, True), ended.err
     assert (summary_of()["ended"], summary_of()["complete"]) == ("interrupted", False)
     before = {path.name: path.read_bytes() for path in Path("out").iterdir()}
     ended = bftrain(*words, "--policy", "own.py:odd")
