@@ -156,13 +156,13 @@ def test_an_object_that_cannot_take_its_values_is_named() -> None:
 
     alone(lambda: run(grown(2), State.commit))
     found = error_of(lambda: run(grown(1), State.commit))
-    assert re.search(r"BadScript: state\['optimizer'\]: .*different number of parameter groups.*frozen", found), found
+    assert re.search(r"BadScript: state\['optimizer'\]: .*different number of parameter groups.*freeze", found), found
 
 
 def test_names_that_no_state_has_are_refused() -> None:
     with pytest.raises(BadScript, match="'rank' is taken"):
         State(rank=3)
-    with pytest.raises(AttributeError, match="holds no 'positon'"):
+    with pytest.raises(AttributeError, match="has no 'positon'"):
         _ = State(position=0).positon
 
 
