@@ -86,7 +86,7 @@ class RowValues:
         try:
             try:
                 given = self.objective.values(_Watched(task, self._note), sizes)  # type: ignore[arg-type]  # see its class
-            except TypeError:  # perhaps it takes nothing else than a task
+            except TypeError:  # perhaps it requires a real CompetingTask
                 self._note("all fields")
                 given = self.objective.values(task, sizes)
             given = np.asarray(given)

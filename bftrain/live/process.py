@@ -112,9 +112,7 @@ class LiveProcess:
             if beside is not None and not beside.cancelled():
                 beside.result()
             if self._now.is_set():
-                raise Interrupted(
-                    "exited immediately; the next start finds what runs on the nodes, else it stops after a while"
-                )
+                raise Interrupted("exited immediately; the next start takes over what still runs on the nodes")
         finally:
             began.cancel()
             ending.cancel()
