@@ -48,8 +48,8 @@ def _cpu_s(process: int) -> float:
 
 
 def test_ctrl_c_leaves_a_whole_page_and_whole_tables(tmp_path: Path) -> None:
-    assert bftrain("generate", "log", "-o", tmp_path / "log.npz", "--nodes", "256", "--days", "15").code == 0
-    assert bftrain("generate", "tasks", "-o", tmp_path / "t.toml", "--kind", "trials", "--count", "300").code == 0
+    assert bftrain("generate", "log", "-o", tmp_path / "log.npz", "--nodes", "512", "--days", "60").code == 0
+    assert bftrain("generate", "tasks", "-o", tmp_path / "t.toml", "--kind", "trials", "--count", "3000").code == 0
     folder = tmp_path / "out"
     with start("replay", tmp_path / "log.npz", "--tasks", tmp_path / "t.toml", "-o", folder) as running:
         wait_until((folder / ".bftrain.lock").exists, "the log is read")
@@ -63,7 +63,7 @@ def test_ctrl_c_leaves_a_whole_page_and_whole_tables(tmp_path: Path) -> None:
     assert "Traceback" not in said
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     assert (summary["complete"], summary["efficiency"]) == (False, None)
-    assert 0.0 < summary["simulated_s"] < 15 * 86400
+    assert 0.0 < summary["simulated_s"] < 60 * 86400
     assert len((folder / "decisions.csv").read_text(encoding="utf-8").splitlines()) == 1 + summary["decisions"]
-    assert len((folder / "tasks.csv").read_text(encoding="utf-8").splitlines()) == 1 + summary["tasks"] == 301
+    assert len((folder / "tasks.csv").read_text(encoding="utf-8").splitlines()) == 1 + summary["tasks"] == 3001
     assert (folder / "report.html").read_text(encoding="utf-8").rstrip().endswith("</html>")

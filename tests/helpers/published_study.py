@@ -34,7 +34,7 @@ def save_summit(path: Path) -> None:
 def save_published_tasks(path: Path, names: str) -> None:
     """Save a published set of tasks, ``TRIALS`` or ``MIX``, under ``path``."""
     bounds, speeds = (site_data(f"summit/{names.format(part)}.pkl") for part in ("Jbnd", "JNPs"))
-    save_tasks(import_tasks(bounds, speeds, exact=True).tasks, path)
+    save_tasks(import_tasks(bounds, speeds).tasks, path)
 
 
 def settings(max_tasks: int, **more: object) -> ReplaySettings:
@@ -42,7 +42,7 @@ def settings(max_tasks: int, **more: object) -> ReplaySettings:
 
 
 def study(log: EventLog, tasks: Sequence[TaskSpec], how: ReplaySettings, *, baseline: str = "") -> Any:  # noqa: ANN401 - of a replay
-    return bftrain.replay(log, tasks, how, baseline=baseline).study
+    return bftrain.replay(log, tasks, how, baseline=baseline)
 
 
 def to_the_end(log: EventLog, trials: tuple[TaskSpec, ...], max_tasks: int) -> Any:  # noqa: ANN401 - of a replay

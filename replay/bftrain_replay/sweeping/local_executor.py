@@ -243,6 +243,7 @@ def main() -> None:
         runner = _Runner(request)
         for message in runner.messages():
             connection.send_bytes(message)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a SystemExit while Python shuts down would be printed
 
 
 if __name__ == "__main__":
