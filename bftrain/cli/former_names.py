@@ -11,7 +11,6 @@ RENAMED: Final = {
     "cancel": "task cancel",
     "completion": "doctor --completion",
     "drain": "live drain",
-    "edit": "task edit",
     "elastic": "check",
     "elastic check": "check",
     "export": "report",
@@ -27,8 +26,12 @@ RENAMED: Final = {
     "usage": "task usage",
 }
 _IN_FULL: Final = {"export": "report DIR -o FILE.json"}  # present names that need an option
+_RESUBMIT: Final = "cancel the task, and submit it again with --set folder=FOLDER: it continues from its saved state"
 REMOVED: Final = {
     "top": "use bftrain status --watch, or bftrain live page",
+    "edit": _RESUBMIT,
+    "task edit": _RESUBMIT,
+    "live hooks install": "use bftrain live --example slurm-hook, or pbs-hook",
     "live measure": "run python examples/live/measure_waits.py",
     "live join": "each user runs a live run: bftrain live --config site.toml",
     "live members": "each user runs a live run, which bftrain status describes",

@@ -17,7 +17,7 @@ import msgspec
 from bftrain.errors import BadInput, BftrainError, NotAvailable
 from bftrain.live import timeouts
 from bftrain.live.model import schemas
-from bftrain.live.model.schemas import HarvestingView, Pause, TaskEdit
+from bftrain.live.model.schemas import HarvestingView, Pause
 from bftrain.live.model.site_config import default_state
 from bftrain.values import wire
 
@@ -92,10 +92,6 @@ class Client:
     def change(self, name: str, how: str) -> schemas.TaskView:
         """Change a task: ``how`` is ``cancel``, ``pause`` or ``resume``. Raise :class:`NotNow` for a finished task."""
         return self._ask("POST", _of_task(name, how), schemas.TaskView)
-
-    def edit(self, name: str, changes: TaskEdit) -> schemas.TaskView:
-        """Change the description of a task; raise :class:`NotNow` while it has nodes."""
-        return self._ask("POST", _of_task(name, "edit"), schemas.TaskView, body=changes)
 
     def logs(self, name: str) -> tuple[schemas.LogFile, ...]:
         """Return the log files of a task."""

@@ -107,8 +107,7 @@ def moved_to(home: Path) -> Callable[[str], str]:
     """Return what puts the folders and users of the page below ``home``: the test is no root, and no other user."""
     us = pwd.getpwuid(os.geteuid()).pw_name
     places = {folder: str(home / folder.strip("/").replace("/", "-")) for folder in (*FOLDERS, "/shared/bftrain")}
-    places |= {"/etc/slurm": str(home), "--owner bftrain": f"--owner {us}", "--writer slurm": f"--writer {us}"}
-    places |= {"--writer root": f"--writer {us}"}
+    places |= {"/etc/slurm": str(home), "-o bftrain -g slurm -m 730": f"-o {us} -m 700", "-o bftrain": f"-o {us}"}
     places |= {'["slurm"]': f'["{us}"]', "/opt/bftrain/bin/python": sys.executable}
 
     def moved(text: str) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from bftrain import registry
-from tests.helpers.pilots import HookListener, HookNews, HookSpool, Pilots, SchedulerRunner, Taken, install
+from tests.helpers.pilots import HookListener, HookNews, HookSpool, Pilots, SchedulerRunner, Taken
+from tests.helpers.schedulers import install_hook
 from tests.helpers.slurm import Slurm, wait_until
 
 pytestmark = pytest.mark.slurm
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.slurm
 def hooked(settings: str, *, nodes: int = 3) -> Slurm:
     """Return a Slurm with our hook in it; its spool is beside its files."""
     cluster = Slurm(nodes=nodes, more_settings=settings)
-    install("slurm", spool=cluster.home / "spooled", hook=cluster.home / "hook")
+    install_hook("slurm", spool=cluster.home / "spooled", hook=cluster.home / "hook")
     return cluster
 
 

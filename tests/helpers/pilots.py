@@ -25,7 +25,7 @@ from bftrain.live.schedulers.base import (
     Taken,
     pools_of,
 )
-from bftrain.live.schedulers.hooks import READER, HookListener, HookNews, HookSpool, install
+from bftrain.live.schedulers.hooks import READER, HookListener, HookNews, HookSpool
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from tests.helpers.slurm import Slurm, wait_until
@@ -47,7 +47,6 @@ __all__ = [
     "Site",
     "Taken",
     "end_all",
-    "install",
     "pools_of",
 ]
 

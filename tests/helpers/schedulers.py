@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any, Final
 
+from bftrain.live import examples
 from bftrain.live.schedulers import flux, pbs, slurm
 from bftrain.live.schedulers.backend import (
     ALIVE,
@@ -29,7 +31,7 @@ __all__ = [
     "ALIVE", "READER", "AgentOrder", "Command", "CommandFailed", "CommandRunner", "HookListener", "HookNews",
     "HookSpool", "HookTally", "News", "Pilot", "PilotBackend", "PilotLimits", "PilotState", "PoolSettings", "Run",
     "Scheduler", "Site", "Trouble", "blocked", "environment",
-    "flux", "pbs", "pools_of", "read_line", "slurm",
+    "flux", "hook_text", "install_hook", "pbs", "pools_of", "read_line", "slurm",
 ]  # fmt: skip  # product names for tests, which import them from here alone
 
 SITE: Final = Site(name="t", folder=Path("/nowhere"))
@@ -37,6 +39,20 @@ ORDER: Final = PilotOrder(
     name="bftrain-t", mark="bftrain-t.12ab", script="#!/bin/sh\n# Idle\numask 077\nexec true\n", seconds=3600.0, rank=1
 )
 AGENT: Final = AgentOrder(argv=("agent", "--node", "{node}"))
+
+
+def hook_text(kind: str, spool: Path) -> str:
+    """Return the hook that ``bftrain live --example`` prints, with the folder of the spool."""
+    return examples.text(f"{kind}-hook").replace("@SPOOL@", str(spool))
+
+
+def install_hook(kind: str, *, spool: Path, hook: Path, owner: str = "") -> None:
+    """Write a hook, and make the spool of ``owner``."""
+    hook.write_text(hook_text(kind, spool))
+    hook.chmod(0o755)
+    spool.mkdir(mode=0o700)
+    if owner:
+        shutil.chown(spool, owner)
 
 
 class Said:

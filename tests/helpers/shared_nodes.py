@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
-from bftrain.live.schedulers.hooks import install
 from bftrain_elastic.agent.process_tree import children, state_of
 from tests.helpers.live_run import LiveRun, ordinary
+from tests.helpers.schedulers import install_hook
 from tests.helpers.slurm import Slurm, wait_until
 
 HOOKS: Final = "PrologSlurmctld={home}/hook\nEpilogSlurmctld={home}/hook\n"
@@ -52,7 +52,7 @@ class WatchedNodes:
         self.cluster = Slurm(nodes=nodes, more_settings=HOOKS)
         user = ordinary()
         spool, hook = self.cluster.home / "spooled", self.cluster.home / "hook"
-        install("slurm", spool=spool, hook=hook, owner=user.name)
+        install_hook("slurm", spool=spool, hook=hook, owner=user.name)
         self.port = random.SystemRandom().randrange(32_000, 32_700)
         self.live = LiveRun(self.cluster, SITE.format(spool=spool, port=self.port))
         self.jobs = folder / "jobs"

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from bftrain.live.schedulers.hooks import HookListener, HookNews, HookSpool, install
+from bftrain.live.schedulers.hooks import HookListener, HookNews, HookSpool
 from bftrain_elastic.agent.process_tree import descendants
 from bftrain_elastic.manager import launchers
 from tests.helpers import torch
@@ -24,6 +24,7 @@ from tests.helpers.figures import Figures
 from tests.helpers.live_run import LiveRun
 from tests.helpers.pilots import Pilots, end_all
 from tests.helpers.preemptions import busy_machine
+from tests.helpers.schedulers import install_hook
 from tests.helpers.slurm import Slurm, wait_until
 
 pytestmark = [pytest.mark.bench, pytest.mark.slurm]
@@ -123,7 +124,7 @@ def test_a_hook_takes_no_time_with_or_without_a_reader(tmp_path: Path, figures: 
     """Slurm runs it at each end of a job; it is compared with a script that does nothing."""
     spool, hook, nothing = tmp_path / "spool", tmp_path / "hook", tmp_path / "nothing"
     tmp_path.chmod(0o700)
-    install("slurm", spool=spool, hook=hook)
+    install_hook("slurm", spool=spool, hook=hook)
     nothing.write_text("#!/bin/sh\nexit 0\n")
     nothing.chmod(0o755)
     heard: list[HookNews] = []

@@ -209,7 +209,6 @@ _STREAMED: Final = "Server-sent events: the full state, then changes; at least o
 _USED: Final = "Node-hours, GPU-hours, samples and energy of your tasks; operators see all."
 _PIECE: Final = "A piece of a log file; empty at its end."
 _PAUSE: Final = "Use no nodes for a while: tasks save and wait."
-_EDIT: Final = "Change it while it has no nodes; omitted fields stay."
 
 ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/v1/status", "The state of the run.", LiveService.status),
@@ -219,7 +218,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("POST", f"{_TASK}/cancel", "Cancel it.", LiveService.cancel),
     Route("POST", f"{_TASK}/pause", "Let it wait without nodes.", LiveService.pause),
     Route("POST", f"{_TASK}/resume", "Let it compete again.", LiveService.resume),
-    Route("POST", f"{_TASK}/edit", _EDIT, LiveService.edit),
     Route("GET", f"{_TASK}/logs", "Its log files.", LiveService.logs),
     Route("GET", f"{_TASK}/logs/{{file}}", _PIECE, LiveService.log, kind=BYTES),
     Route("GET", "/v1/nodes", "All known nodes, with the names of your own tasks.", LiveService.nodes),

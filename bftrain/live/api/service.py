@@ -21,7 +21,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from bftrain import registry, speed_estimates
-from bftrain.errors import BadInput, BadValue, NotAvailable, UnknownName
+from bftrain.errors import BadInput, NotAvailable, UnknownName
 from bftrain.live import timeouts
 from bftrain.live.api.prometheus import LiveMetrics
 from bftrain.live.api.status_stream import StatusStream, task_figures
@@ -45,7 +45,7 @@ from bftrain.live.model.schemas import (
 )
 from bftrain.node_units import node_of, word_of
 from bftrain.text_formats import counted
-from bftrain.values.events import Event, TaskCancelled, TaskEdited, TaskPaused, TaskResumed, TaskSubmitted
+from bftrain.values.events import Event, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
 from bftrain.values.job import said
 from bftrain.values.task import TaskSpec
 from bftrain.version import __version__
@@ -155,45 +155,12 @@ class LiveService:
                 self._apply(TaskResumed(time_s=self._tasks.now, task=record.name))
         return self._view(record)
 
-    async def edit(self, caller: Caller, task: str, given: schemas.TaskEdit) -> schemas.TaskView:
-        """Change a task that has no nodes."""
-        await self._until_ready()
-        record, event = self._changed(caller, self._unfinished(caller, task), given)
-        self._store.change(record)
-        self._tasks.tracks[record.name].record = record
-        self._apply(event)
-        return self._view(record)
-
     async def _register(self, record: LiveTaskRecord) -> None:
         """Register a task with its launcher; raise if its file system does not answer."""
         pool, folder = self._launchers, f"the folder '{record.run.folder}'"
         await within(
             timeouts.TIMEOUTS.file_system_s, lambda: pool.add(record), folder, undo=lambda: pool.drop(record.name)
         )
-
-    def _changed(
-        self, caller: Caller, record: LiveTaskRecord, given: schemas.TaskEdit
-    ) -> tuple[LiveTaskRecord, TaskEdited]:
-        """Return a changed task, and the event for the decisions; raise if it cannot be changed now."""
-        track, harvester = self._tasks.tracks[record.name], self._harvester
-        if track.held or record.name not in harvester.unfinished:
-            fix = f"run bftrain task pause {record.name}, then edit and resume it"
-            what = f"task '{record.name}' has nodes, and only waiting tasks can be changed"
-            raise schemas.NotNow(what, fix=fix)
-        if given.weight is not None and given.weight != record.spec.weight:
-            check_weight(caller, given.weight, self._site.api.max_weight)
-        known = harvester.spec(record.name)  # including measurements
-        changes = given.changes
-        try:
-            if record.guessed and not track.speeds and given.max_nodes is not None:
-                others = [harvester.spec(task).curve for task in harvester.unfinished if task != record.name]
-                changes["curve"] = speed_estimates.first_curve(given.max_nodes, others)
-            spec, decided = replace(record.spec, **changes), replace(known, **changes)
-        except BadValue as error:
-            raise BadInput(error.what, where=(error.where or "").rpartition(".")[2], fix=error.fix) from error
-        if unfit := self._nodes.kinds.unfit(spec.min_nodes, spec.curves):
-            raise BadInput(unfit, where="min_nodes", fix="give fewer nodes")
-        return replace(record, spec=spec), TaskEdited(time_s=self._tasks.now, spec=decided)
 
     def tasks(
         self,

@@ -55,7 +55,6 @@ from bftrain.values.events import (
     NodesJoined,
     NodesLeft,
     TaskCancelled,
-    TaskEdited,
     TaskFailed,
     TaskFinished,
     TaskPaused,
@@ -572,7 +571,7 @@ class EventFeed:
                 self._add(event.time_s, "left", lambda _: _nodes_in_words(event.nodes, what, pool), level)
             case TaskSubmitted():
                 self._add_task(event.time_s, number_of(event.spec.name), "submitted")
-            case TaskFinished() | TaskCancelled() | TaskPaused() | TaskResumed() | TaskEdited() | TaskFailed():
+            case TaskFinished() | TaskCancelled() | TaskPaused() | TaskResumed() | TaskFailed():
                 what = str(event.__struct_config__.tag).removeprefix("task_")
                 kind = "failed" if isinstance(event, TaskFailed) else "task"
                 self._add_task(event.time_s, number_of(event.task), what, kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
@@ -41,7 +41,7 @@ _DEMO_S = 600.0  # two minutes are enough on an idle machine
     show_default=True,
     help="Format of the log on stderr.",
 )
-@click.option("--example", metavar="NAME", help="Print example settings: slurm, pbs, local, ...; or systemd-user.")
+@click.option("--example", metavar="NAME", help="Print an example: slurm, pbs, local, ..., systemd-user, slurm-hook.")
 @prints_results
 def command(
     config: Path | None,
@@ -195,36 +195,6 @@ def hooks() -> None:
     """Report starts and ends of jobs from a batch scheduler to a live run immediately."""
 
 
-@hooks.command(cls=DocumentedCommand, example="bftrain live hooks install slurm --spool /run/bftrain --to /etc/hook.sh")
-@click.argument("kind", metavar="slurm|pbs", type=click.Choice(["slurm", "pbs"]))
-@click.option("--spool", required=True, type=click.Path(path_type=Path), help="Folder into which the hook writes.")
-@click.option(
-    "--to", "hook", required=True, type=click.Path(path_type=Path), help="Path of the hook for the scheduler."
-)
-@click.option("--owner", default="", help="User that runs bftrain live [the present user].")
-@click.option("--writer", default="root", show_default=True, help="User that runs the hook, such as SlurmUser.")
-@prints_results
-def install(kind: Literal["slurm", "pbs"], spool: Path, hook: Path, owner: str, writer: str, out: Output) -> None:
-    """Write the hook, create the spool, and print the remaining steps."""
-    from rich.text import Text
-
-    from bftrain.live.schedulers.hooks import install
-
-    done = install(kind, spool=spool, hook=hook, owner=owner, writer=writer)
-    place = "slurm.conf, and then restart slurmctld" if kind == "slurm" else "a shell, as a manager of PBS"
-    lines = [f"wrote {done.hook}, which writes into {done.spool}", "", f"In {place}:", "", done.for_scheduler, ""]
-    if kind == "slurm":
-        lines += ["(scontrol reconfigure lists the hooks and does not run them. Pilots need the epilog alone.)", ""]
-    lines += [
-        "In [scheduler] of the site's settings:",
-        "",
-        done.for_site,
-        "",
-        "Then, while jobs run: bftrain live hooks check",
-    ]
-    out.result(done, lambda: Text("\n".join(lines)))
-
-
 @hooks.command(
     "check",
     cls=DocumentedCommand,
@@ -240,7 +210,7 @@ def check_hooks(client: Client, out: Output) -> None:
 
     found = client.status().hooks
     if found is None:
-        fix = "bftrain live hooks install prints what to add"
+        fix = "set it as docs/how-to/sysadmin.md shows"
         raise NotAvailable("the live run reads no spool", where="[scheduler] spool", fix=fix)
     before, began = found.messages.get("check", 0), time.monotonic()
     send_check(Path(found.spool))

@@ -1,4 +1,4 @@
-"""``bftrain submit`` and ``edit``: submit a task to a live run, and change a task without nodes.
+"""``bftrain submit``: submit a task to a live run.
 
 A replay reads the same task files: docs/reference/formats.md lists the keys.
 """
@@ -22,8 +22,8 @@ from bftrain.cli.command_help import DocumentedCommand, heading, rare
 from bftrain.cli.output import Output
 from bftrain.cli.settings import DurationType, with_options
 from bftrain.errors import BadInput, BftrainError, Interrupted, NotAvailable, PartlyFailed, UsageError
-from bftrain.live.commands.tasks import OVER, clock, talks
-from bftrain.live.model.schemas import Submission, TaskEdit
+from bftrain.live.commands.tasks import OVER, talks
+from bftrain.live.model.schemas import Submission
 from bftrain.taskfiles.files import toml_records
 from bftrain.taskfiles.records import ON_THE_CALENDAR, batch_of, check_keys, profile, sizes_of, spread_of
 from bftrain.values import wire
@@ -387,69 +387,3 @@ def _convert_curves(given: dict[str, Any], where: str) -> None:
             kind: wire.convert(curve, SpeedCurve, where=f"{where}: curves.{kind}")
             for kind, curve in given["curves"].items()
         }
-
-
-_NONE: Final = "none"
-
-
-class _MomentOrNone(MomentOption):
-    def convert(self, value: str | datetime, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """Parse a time; none is the epoch."""
-        return datetime.fromtimestamp(0.0).astimezone() if value == _NONE else super().convert(value, param, ctx)
-
-
-@click.command(
-    cls=DocumentedCommand,
-    example="bftrain task edit cnn --nodes 2:16\nbftrain task edit cnn --deadline 2030-01-31T18:00 --weight 0.5",
-)
-@click.argument("task", metavar="TASK")
-@rare("min_nodes", hint="--nodes MIN:")
-@rare("max_nodes", hint="--nodes :MAX")
-@rare("campaign", "name")
-@click.option("--nodes", metavar="MIN:MAX", help="Minimum and maximum number of nodes; one may be omitted: 4:, or :8.")
-@click.option("--min-nodes", type=int)
-@click.option("--max-nodes", type=int)
-@click.option("--weight", type=float, help="Weight under some objectives.")
-@click.option("--deadline", type=_MomentOrNone(), help="Deadline; none: remove it.")
-@click.option("--campaign", help="Campaign.")
-@talks
-def edit(  # noqa: PLR0913 - one parameter an option
-    task: str,
-    *,
-    nodes: str | None,
-    min_nodes: int | None,
-    max_nodes: int | None,
-    weight: float | None,
-    deadline: datetime | None,
-    campaign: str | None,
-    client: Client,
-    out: Output,
-) -> None:
-    """Change a task while it has no nodes; omitted options leave values unchanged.
-
-    A running task is paused first: bftrain task pause TASK.
-    """
-    if nodes is not None:
-        if min_nodes is not None or max_nodes is not None:
-            raise UsageError("cannot be used with --min-nodes or --max-nodes", where="--nodes", fix="omit one")
-        least, colon, most = nodes.partition(":")
-        if colon and (least or most).isdecimal() and not (least and most):
-            min_nodes, max_nodes = (int(least), None) if least else (None, int(most))
-        else:
-            sizes = sizes_of({"nodes": nodes}, "--nodes")
-            min_nodes, max_nodes = sizes["min_nodes"], sizes["max_nodes"]
-    changes: dict[str, Any] = {"min_nodes": min_nodes, "max_nodes": max_nodes, "weight": weight, "campaign": campaign}
-    changes["deadline_s"] = None if deadline is None else deadline.timestamp()
-    if all(value is None for value in changes.values()):
-        fix = "such as --weight 0.5; see bftrain task edit --help"
-        raise UsageError("no change is given", where="edit", fix=fix)
-    changed = client.edit(task, wire.convert(changes, TaskEdit))
-    out.result(changed, lambda: _in_words(changed))
-
-
-def _in_words(task: TaskView) -> str:
-    due = "" if task.deadline_s is None else f", due at {clock(task.deadline_s)}"
-    campaign = f", of campaign {task.campaign}" if task.campaign else ""
-    sizes = f"{task.min_nodes} to {task.max_nodes}" if task.min_nodes < task.max_nodes else f"{task.max_nodes}"
-    nodes = f"{sizes} node" if task.max_nodes == 1 else f"{sizes} nodes"
-    return f"{task.name}: {nodes}, weight {task.weight:g}{due}{campaign}"

@@ -489,11 +489,10 @@ _COMMANDS: Final = {
     "pause": CommandEntry(f"{_TASKS}:pause", "Pause tasks: they release their nodes and wait until resumed."),
     "resume": CommandEntry(f"{_TASKS}:resume", "Resume paused tasks."),
     "cancel": CommandEntry(f"{_TASKS}:cancel", "Cancel tasks; their saved state stays."),
-    "edit": CommandEntry("bftrain.live.commands.submit:edit", "Change waiting tasks: nodes, weight, deadline."),
     "usage": CommandEntry(f"{_TASKS}:usage", "List used node-hours by user, project, campaign, month or task."),
 }
 
 
 @click.group("task", cls=LazyGroup, sections={"Commands": _COMMANDS})
 def task_group() -> None:
-    """Pause, resume, cancel or edit tasks of a live run; list their node-hours."""
+    """Pause, resume or cancel tasks of a live run; list their node-hours."""

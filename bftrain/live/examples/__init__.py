@@ -1,4 +1,4 @@
-"""Examples of site settings and systemd units; each is complete and works as it is."""
+"""Examples of site settings, systemd units and scheduler hooks; hooks need the folder of the spool for @SPOOL@."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from bftrain.errors import BadInput, suggestion
 
 SITES: Final = ("slurm", "pbs", "flux", "local", "slurm-nodes", "pbs-nodes")
 UNITS: Final = ("systemd-user", "systemd", "systemd-agent")
-NAMES: Final = SITES + UNITS
+HOOKS: Final = {"slurm-hook": "slurm.sh", "pbs-hook": "pbs_hook.py"}
+NAMES: Final = (*SITES, *UNITS, *HOOKS)
+_HOOK_FILES: Final = "bftrain.live.schedulers.hook_files"
 
 # Placeholder names in the files
 _USER: Final = "jane"
@@ -26,6 +28,8 @@ def text(name: str) -> str:
     """Return an example file as it is: for the user jane on the machine login1."""
     if name not in NAMES:
         raise BadInput(f"there is no example '{name}'", where="--example", fix=suggestion(name, NAMES))
+    if name in HOOKS:
+        return resources.files(_HOOK_FILES).joinpath(HOOKS[name]).read_text(encoding="utf-8")
     folder = resources.files(__name__)
     if name in UNITS:
         return folder.joinpath(f"{name}.service").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -161,28 +161,6 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             checks.reject(self, "kinds", "cannot be given together with curves by kind", "leave out kinds")
         if self.min_nodes > self.max_nodes:
             checks.reject(self, "max_nodes", f"is {self.max_nodes}, below min_nodes = {self.min_nodes}")
-
-
-class TaskEdit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Changes of a task without nodes; omitted fields stay."""
-
-    min_nodes: Annotated[Count | None, said("Minimum number of nodes.")] = None
-    max_nodes: Annotated[Count | None, said("Maximum number of nodes.")] = None
-    weight: Annotated[NotNegative | None, said("Weight under some objectives.")] = None
-    deadline_s: Annotated[NotNegative | None, said("Deadline; seconds since 1970; 0: none.")] = None
-    campaign: Annotated[str | None, said("Campaign.")] = None
-
-    def __post_init__(self) -> None:
-        """Check that there is a change."""
-        checks.finite(self)
-        if not self.changes:
-            checks.reject(self, "max_nodes", "no change is given", "give one of the fields")
-
-    @property
-    def changes(self) -> dict[str, Any]:
-        """The changed fields of a TaskSpec."""
-        given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
-        return given | ({"deadline_s": self.deadline_s or None} if self.deadline_s is not None else {})
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

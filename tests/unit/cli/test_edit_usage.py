@@ -1,4 +1,4 @@
-"""``bftrain task edit`` and ``usage``, and settings of a live run from options."""
+"""``bftrain task usage``, and settings of a live run from options."""
 
 from __future__ import annotations
 
@@ -18,33 +18,7 @@ from bftrain import Entity
 from bftrain.live.model.site_config import Api, SiteSettings, Usage
 from tests.helpers.in_process import CommandLine
 from tests.helpers.live_callers import ANN, BOB, submission
-from tests.helpers.live_inside import submit
 from tests.helpers.live_thread import live_thread
-
-
-def test_a_waiting_task_is_changed_and_wrong_values_are_rejected(tmp_path: Path, bftrain: CommandLine) -> None:
-    with live_thread(tmp_path) as run:
-        run.do(lambda inside: submit(inside.service, "cnn"))
-        at = ("--live", run.socket)
-        done = bftrain(
-            "task", "edit", "cnn", "--nodes", "2:16", "--weight", "0.5", "--deadline", "2050-01-31T18:00", *at
-        )
-        assert done.out == "cnn: 2 to 16 nodes, weight 0.5, due at 2050-01-31 18:00\n"
-        gone = bftrain("task", "edit", "cnn", "--deadline", "none", "--campaign", "hpo", "--json", *at)
-        assert json.loads(gone.out)["deadline_s"] is None
-        for nodes, sizes in ((":20", "2 to 20"), ("4:", "4 to 20"), ("5:6", "5 to 6")):
-            assert bftrain("task", "edit", "cnn", "--nodes", nodes, *at).out.startswith(f"cnn: {sizes} nodes, ")
-        assert bftrain("status", "cnn", *at).code == 0
-        for words, code, message in (
-            (("cnn",), 2, "no change is given"),
-            (("cnn", "--nodes", "many"), 3, "is not MIN:MAX"),
-            (("cnn", "--nodes", "0:3"), 3, "min_nodes"),
-            (("cnn", "--min-nodes", "17"), 3, "max_nodes"),
-            (("cnn", "--weight", "nan"), 3, "weight"),
-            (("vgg", "--weight", "1"), 3, "no task is called 'vgg'"),
-        ):
-            ended = bftrain("task", "edit", *words, *at)
-            assert (ended.code, ended.out, message in ended.err) == (code, "", True), (words, ended)
 
 
 def test_usage_is_a_table_csv_and_json_of_a_live_run_or_a_journal(

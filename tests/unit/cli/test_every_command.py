@@ -157,7 +157,6 @@ def test_an_unknown_name_is_rejected_with_the_known_ones(bftrain: CommandLine) -
         ("import --dry-run --explain /dev/null", "--dry-run: cannot be used with --explain"),
         ("live --for 3", "--for: is for the demo only"),
         ("doctor --completion", "requires an argument, [bash|zsh|fish]."),
-        ("task edit b --min-nodes 3 --nodes 4", "hint: --min-nodes is now --nodes MIN:;"),
     ],
 )
 def test_a_rejected_option_names_what_to_type(bftrain: CommandLine, words: str, reason: str) -> None:

@@ -26,7 +26,6 @@ from tests.helpers.live_inside import (
     NodeKinds,
     NodeRates,
     SiteSettings,
-    TaskEdit,
     TaskStore,
     Usage,
     World,
@@ -130,26 +129,6 @@ async def test_what_was_used_is_counted_once_through_a_restart(tmp_path: Path) -
         assert row.samples == before.samples == 10.0
         assert row.node_s == pytest.approx(service.task(ANN, "a").node_s)
         assert sum(day.node_s for day in service.status().harvested) == pytest.approx(row.node_s)
-
-
-@in_a_loop
-async def test_a_new_campaign_counts_the_work_from_then_on(tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as (daemon, service, _, world):
-        world.lend("n1")
-        await service.submit(ANN, submission("a", 1, campaign="first"))
-        await decided(daemon)
-        world.tell("a", "report", step=1, size=1, samples=10, loss=None, total=10, since=0)
-        await decided(daemon)
-        assert [row.samples for row in service.usage(ANN, by="campaign")] == [10.0]
-        await service.pause(ANN, "a")
-        await decided(daemon)
-        await service.edit(ANN, "a", TaskEdit(campaign="second"))
-        await service.resume(ANN, "a")
-        await decided(daemon)
-        world.tell("a", "report", step=2, size=1, samples=20, loss=None, total=30, since=0)
-        await decided(daemon)
-        samples = {row.of: row.samples for row in service.usage(ANN, by="campaign")}
-        assert samples == {"ann/first": 10.0, "ann/second": 20.0}
 
 
 def ledger(folder: Path) -> tuple[Journal, UsageLedger]:

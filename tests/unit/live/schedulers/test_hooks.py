@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 import subprocess
 import threading
 import time
@@ -14,12 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from bftrain import NotAvailable, UsageError
-from bftrain.live.schedulers.hooks import hook_text, install
+from bftrain import NotAvailable
 from tests.helpers.fake_pbs_module import EVENTS
 from tests.helpers.fake_pbs_module import run_hook as run_pbs_hook
-from tests.helpers.in_process import CommandLine
-from tests.helpers.schedulers import READER, HookListener, HookNews, HookSpool, read_line
+from tests.helpers.schedulers import READER, HookListener, HookNews, HookSpool, hook_text, read_line
 from tests.helpers.site_data import site_data
 from tests.helpers.timeouts import set_timeouts
 
@@ -367,60 +364,3 @@ def test_recorded_events_of_a_real_pbs_are_reported(folder: Path) -> None:
             wanted.append((kinds[event], cell["job"], tuple(cell["vnode_list"].split(","))))
     assert [(one.what, one.job, one.nodes) for one in heard] == wanted
     assert len(wanted) > 10
-
-
-root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
-
-
-def test_a_hook_and_a_spool_are_made_and_the_rest_is_explained(tmp_path: Path) -> None:
-    spool, hook = tmp_path / "var" / "spool", tmp_path / "etc" / "hook"
-    done = install("slurm", spool=spool, hook=hook)
-    assert stat.S_IMODE(hook.stat().st_mode) == 0o755
-    assert stat.S_IMODE(spool.stat().st_mode) == 0o700
-    assert f"spool='{spool}'" in hook.read_text()
-    assert done.for_scheduler == f"PrologSlurmctld={hook}\nEpilogSlurmctld={hook}"
-    assert done.for_site == f'spool = "{spool}"'
-    HookSpool(spool).open()
-    assert install("slurm", spool=spool, hook=hook) == done, "twice is fine"
-    assert [path.name for path in hook.parent.iterdir()] == ["hook"]
-
-
-@root_only
-def test_a_spool_for_another_writer_gives_it_write_access_and_no_user_read_access(tmp_path: Path) -> None:
-    done = install("slurm", spool=tmp_path / "s", hook=tmp_path / "h", writer="daemon")
-    about = (tmp_path / "s").stat()
-    assert (stat.S_IMODE(about.st_mode), about.st_uid) == (0o730, 0)
-    assert about.st_gid != 0
-    assert done.for_site.endswith('spool_writers = ["daemon"]')
-    install("slurm", spool=tmp_path / "s", hook=tmp_path / "h", owner="daemon")
-    about = (tmp_path / "s").stat()
-    assert (stat.S_IMODE(about.st_mode), about.st_uid) == (0o700, 1)
-
-
-def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
-    theirs = tmp_path / "epilog"
-    theirs.write_text("#!/bin/sh\nprecious\n")
-    with pytest.raises(UsageError, match="is not a hook that bftrain wrote, and is left unchanged"):
-        install("slurm", spool=tmp_path / "s", hook=theirs)
-    assert "precious" in theirs.read_text()
-    (tmp_path / "link").symlink_to(theirs)
-    with pytest.raises(UsageError, match="is not a hook that bftrain wrote, and is left unchanged"):
-        install("slurm", spool=tmp_path / "s", hook=tmp_path / "link")
-    (tmp_path / "file").symlink_to(tmp_path)
-    with pytest.raises(NotAvailable, match="no folder"):
-        install("slurm", spool=tmp_path / "file", hook=tmp_path / "h")
-
-
-def test_the_command_installs(tmp_path: Path, bftrain: CommandLine) -> None:
-    spool = tmp_path / "spool"
-    done = bftrain("live", "hooks", "install", "slurm", "--spool", spool, "--to", tmp_path / "hook")
-    assert done.code == 0
-    assert f"PrologSlurmctld={tmp_path / 'hook'}\nEpilogSlurmctld={tmp_path / 'hook'}" in done.out
-    assert "restart slurmctld" in done.out, "after scontrol reconfigure hooks are listed, and do not run"
-    assert f'spool = "{spool}"' in done.out
-    assert (
-        bftrain(
-            "live", "hooks", "install", "slurm", "--spool", spool, "--to", tmp_path / "hook", "--writer", "no!"
-        ).code
-        == 3
-    )
