@@ -22,7 +22,7 @@ from tests.helpers.program import PROGRAM, environment
 from tests.helpers.reading import Reader
 from tests.helpers.slurm import Slurm, wait_until
 
-GUIDE: Final = ROOT / "docs" / "how-to" / "sysadmin.md"
+GUIDE: Final = ROOT / "docs" / "how-to" / "hooks.md"
 FOLDERS: Final = ("/var/spool/bftrain", "/etc/systemd/system", "/etc/bftrain", "/var/lib/bftrain", "/run/bftrain")
 SYSTEMCTL: Final = """\
 #!/bin/sh

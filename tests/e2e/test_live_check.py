@@ -50,7 +50,7 @@ def test_good_settings_pass_and_nothing_is_changed(slurm_cluster: Slurm, tmp_pat
         ('partition = "main"', REACHED, "preemption", "PreemptMode=OFF", "PreemptMode=CANCEL"),
         ('partition = "main"', REACHED, "preemption", "PriorityTier=100 is not below", "a higher PriorityTier"),
         (f'{GOOD}\noptions = ["--constraint=gold"]', REACHED, "submission", "rejected", "[scheduler]"),
-        (f'{GOOD}\nspool = "/no/such"', REACHED, "hooks", "cannot be used as a spool", "docs/how-to/sysadmin.md"),
+        (f'{GOOD}\nspool = "/no/such"', REACHED, "hooks", "cannot be used as a spool", "docs/how-to/hooks.md"),
         (f'{GOOD}\nspool_writers = ["no-such-user"]\nspool = "SPOOL"', REACHED, "hooks", "no-such-user", "user name"),
         (GOOD, 'listen = "127.0.0.1"', "reachability", "nodes cannot reach 127.0.0.1", 'listen = "0.0.0.0"'),
         (GOOD, f'{REACHED}\nreach = "no-such-host.invalid"', "reachability", "no-such-host", "name this machine"),

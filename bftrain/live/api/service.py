@@ -288,6 +288,7 @@ class LiveService:
             decision=last,
             hooks=facts.hooks,
             commands_a_minute=facts.commands_a_minute,
+            commands_limits=facts.commands_limits,
             harvested=self._tasks.ledger.days,
             remarks=tuple(one for one in self._run.warnings.latest if self._may_see(asks, one.text, one.time_s)),
             addresses=self.addresses,

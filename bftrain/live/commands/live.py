@@ -210,7 +210,7 @@ def check_hooks(client: Client, out: Output) -> None:
 
     found = client.status().hooks
     if found is None:
-        fix = "set it as docs/how-to/sysadmin.md shows"
+        fix = "set it as docs/how-to/hooks.md shows"
         raise NotAvailable("the live run reads no spool", where="[scheduler] spool", fix=fix)
     before, began = found.messages.get("check", 0), time.monotonic()
     send_check(Path(found.spool))

@@ -238,12 +238,15 @@ def copies_in_words(status: StatusView) -> str:
 
 
 def scheduler_in_words(status: StatusView) -> str:
-    """Return the scheduler's name, and the number of polls."""
+    """Return the scheduler's name, and the number of its commands: recent ones, and by the settings."""
     from bftrain.text_formats import counted
 
     if status.commands_a_minute is None:
         return status.scheduler
-    return f"{status.scheduler}, {counted(status.commands_a_minute, 'command')} in the last minute"
+    limits = status.commands_limits
+    rest = f"; {limits['at_rest']:.3g} a minute at rest" if limits else ""
+    most = f", up to {limits['submissions']:g} submissions" if "submissions" in limits else ""
+    return f"{status.scheduler}, {counted(status.commands_a_minute, 'command')} in the last minute{rest}{most}"
 
 
 def hooks_in_words(status: StatusView) -> str:

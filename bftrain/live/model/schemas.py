@@ -347,6 +347,9 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     decision: LastDecision | None = None
     hooks: Annotated[HooksView | None, said("Reports of hooks; null without a spool.")] = None
     commands_a_minute: Annotated[int | None, said("Scheduler commands in the last minute; null: it needs none.")] = None
+    commands_limits: Annotated[
+        Mapping[str, float], said("Scheduler commands per minute by the settings: at_rest, and at most submissions.")
+    ] = {}
     harvested: Annotated[tuple[Harvested, ...], said("Harvest of the last days, today last.")] = ()
     remarks: Annotated[tuple[Remarked, ...], said("Remarks, oldest first.")] = ()
     addresses: Annotated[tuple[str, ...], said("Addresses on which it listens.")] = ()

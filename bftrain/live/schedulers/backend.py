@@ -277,6 +277,8 @@ class PilotBackend(ABC):
     troubles: ClassVar[Sequence[tuple[str, Trouble]]] = ()  # pattern in the output -> consequence; first match
     together: bool = False  # whether one command submits any number of pilots
     avoids: bool = False  # whether pilots can be kept off some nodes
+    # Commands of a poll, of a query of plans and drained nodes, and of a query of limits
+    commands: ClassVar[tuple[int, int, int]] = (1, 0, 1)
     unit: str = NODE
     partitions: tuple[str, ...] = ()  # partitions that cannot preempt pilots
 

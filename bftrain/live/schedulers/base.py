@@ -130,6 +130,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
     hooks: HooksView | None = None  # None without a spool
     pools: Mapping[str, PoolView] = {}  # pools by label
     commands_a_minute: int | None = None  # commands in the last minute; None if it runs no commands
+    commands_limits: Mapping[str, float] = {}  # commands per minute by the settings: at_rest, submissions
 
 
 class FindingState(StrEnum):
@@ -452,9 +453,10 @@ class SchedulerPools(Scheduler):
         """Return what all pools know together; reports of hooks from the first pool that has some."""
         each = [(pool, pool.scheduler.facts()) for pool in self.pools]
         commands = [found.commands_a_minute for _, found in each if found.commands_a_minute is not None]
-        pilots = Counter[str]()
+        pilots, limits = Counter[str](), Counter[str]()
         for _, found in each:
             pilots.update(found.pilots or {})
+            limits.update(found.commands_limits)
         return SchedulerFacts(
             cluster="+".join(dict.fromkeys(found.cluster for _, found in each if found.cluster)),
             nodes=frozenset().union(*(found.nodes for _, found in each)),
@@ -467,6 +469,7 @@ class SchedulerPools(Scheduler):
                 for pool in self.pools
             },
             commands_a_minute=sum(commands) if commands else None,
+            commands_limits=dict(limits),
         )
 
 

@@ -30,7 +30,7 @@ from bftrain.live import timeouts
 from bftrain.live.schedulers.base import HooksView, Post, Remark, SiteFinding, fine, problem
 from bftrain.nodesets import expand
 
-_FIX: Final = "create it as docs/how-to/sysadmin.md shows: private to the user of bftrain live and to the hook's"
+_FIX: Final = "create it as docs/how-to/hooks.md shows: private to the user of bftrain live and to the hook's"
 READER: Final = ".reader"  # hooks write while this file exists
 _RECENT_NS: Final = 100_000_000  # files may arrive within the clock tick of the last scan
 _LARGEST: Final = 262_144  # bytes: 4,608 nodes with no two side by side

@@ -30,7 +30,7 @@ from bftrain.live.schedulers.backend import (
     queue_remarks,
     unknown_queue,
 )
-from bftrain.live.schedulers.base import AgentOrder, Scheduler, Site, Text, scheduler_settings
+from bftrain.live.schedulers.base import AgentOrder, Positive, Scheduler, Site, Text, scheduler_settings
 from bftrain.live.schedulers.pilots import NodeWatch, PilotJobs, PilotSettings, WatchSettings
 from bftrain.values import checks
 
@@ -72,6 +72,7 @@ class PbsSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_field
     """Settings of pilots in PBS."""
 
     queue: Text
+    poll_s: Positive = 45.0  # each poll takes two commands
     options: tuple[str, ...] = ()  # extra arguments of qsub
 
     select: Text = "1:ncpus=1"  # one full host with place=exclhost
@@ -97,6 +98,7 @@ class Pbs(PilotBackend):
     cancels = ("qdel",)
     troubles = TROUBLES
     avoids = False  # jobs can request nodes, but not exclude nodes
+    commands = (2, 2, 2)
 
     def __init__(self, settings: PbsSettings) -> None:
         self._settings = settings

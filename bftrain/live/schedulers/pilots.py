@@ -64,6 +64,7 @@ from bftrain.nodesets import fold
 from bftrain.ports import Availability
 from bftrain.text_formats import counted
 
+_MINUTE_S: Final = 60.0
 Ask = Callable[[Run], Awaitable[frozenset[str]]]
 """Asks a scheduler for its idle nodes."""
 
@@ -98,7 +99,11 @@ class PolledScheduler(Scheduler):
 
     def facts(self) -> SchedulerFacts:
         """Return hook counts, and the number of commands."""
-        return SchedulerFacts(hooks=self.hooks.report, commands_a_minute=self._run.in_last_minute)
+        return SchedulerFacts(
+            hooks=self.hooks.report,
+            commands_a_minute=self._run.in_last_minute,
+            commands_limits={"at_rest": _MINUTE_S / self._polls.poll_s},
+        )
 
     async def examine(self, agent: AgentOrder) -> Sequence[SiteFinding]:
         """Check the settings of the scheduler, and the spool of hooks."""
@@ -286,6 +291,9 @@ class PilotJobs(PolledScheduler):
     def facts(self) -> SchedulerFacts:
         """Return facts on pilots and their nodes."""
         found = Counter(str(pilot.state) for pilot in self._known.values())
+        settings, (poll, plan, limits) = self._settings, self._batch.commands
+        at_rest = (poll + bool(settings.reserve)) / settings.poll_s + limits / timeouts.TIMEOUTS.limits_s
+        at_rest += plan / settings.plan_poll_s if settings.plan_poll_s else 0.0
         return SchedulerFacts(
             cluster=self._cluster,
             nodes=self._nodes,
@@ -293,6 +301,7 @@ class PilotJobs(PolledScheduler):
             partitions=self._batch.partitions,
             hooks=self.hooks.report,
             commands_a_minute=self._run.in_last_minute,
+            commands_limits={"at_rest": _MINUTE_S * at_rest, "submissions": settings.submits_per_min},
         )
 
     def gpus_of(self, node: str) -> float:  # noqa: ARG002 - equal for all pilots

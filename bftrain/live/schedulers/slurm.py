@@ -142,6 +142,7 @@ class Slurm(PilotBackend):
     cancels = ("scancel",)
     troubles = TROUBLES
     avoids = True
+    commands = (1, 3, 5)
 
     def __init__(self, settings: SlurmSettings, grace_s: float = 0.0, unit: str = NODE) -> None:
         self._settings = settings

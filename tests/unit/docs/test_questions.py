@@ -69,7 +69,7 @@ QUESTIONS: Final = {
         "How do I cap its nodes?": ("how-to/sysadmin.md", "A cap that users cannot lift", "GrpTRES"),
         "How long do other jobs wait?": ("how-to/live.md", "Cost to the main queue", "median"),
         "Who may do what?": ("explanation/security.md", "Who may do what", "operators"),
-        "How do I install hooks?": ("how-to/sysadmin.md", "Hooks on Slurm", "bftrain live --example slurm-hook"),
+        "How do I install hooks?": ("how-to/hooks.md", "Hooks on Slurm", "bftrain live --example slurm-hook"),
         "How do I watch it with Prometheus?": ("reference/programs.md", "Prometheus and Grafana", "/metrics"),
     },
 }

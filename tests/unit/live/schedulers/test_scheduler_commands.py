@@ -394,3 +394,11 @@ def test_pools_of_one_run_hand_out_the_same() -> None:
         pools_of([one, {"name": "slurm", "pool": "b"}])
     with pytest.raises(BftrainError, match="'core'"):
         pools_of({**one, "unit": "core"})
+
+
+@pytest.mark.parametrize(("scheduler", "table"), [("slurm", {"partition": "p"}), ("pbs", {"queue": "q"})])
+def test_the_limits_of_commands_are_known_and_4_a_minute_at_rest(scheduler: str, table: dict[str, Any]) -> None:
+    limits = made(scheduler, table).facts().commands_limits
+    assert limits["at_rest"] == pytest.approx(4.0, abs=0.25)
+    assert limits["submissions"] == 30.0
+    assert made(scheduler, {**table, "poll_s": 300.0}).facts().commands_limits["at_rest"] < 3.0
