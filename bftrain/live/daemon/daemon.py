@@ -167,7 +167,9 @@ class LiveDaemon:
         """Shut down cleanly: tasks save their state, and all our jobs at the scheduler are cancelled."""
         self._state = "draining"
         self.decision_loop.hold_back()
-        await self.node_manager.drain(self.decision_loop.pool)
+        self.node_manager.use_none(self.decision_loop.pool)
+        self._synchronise_pool()
+        await self.node_manager.drain()
         self.task_manager.progress()
         self.decision_loop.write(sync=False)
         await run_in_daemon_thread(self.launcher_pool.close)
@@ -207,6 +209,7 @@ class LiveDaemon:
             if self._apply_pause():
                 self.want()
             self.node_manager.leave_drained(self.decision_loop.pool)
+            self._synchronise_pool()
             self.housekeeping.apply()
             self.node_manager.release_when_idle(self.harvester.pool)
             self.node_manager.release_overdue(self.decision_loop.pool)
@@ -273,7 +276,9 @@ class LiveDaemon:
                 case "notice":
                     self.node_manager.agents(agents)
                     agents.clear()
+                    self._synchronise_pool()
                     self.node_manager.notice(message["node"], float(message["grace_s"]), self.decision_loop.pool)
+                    self._synchronise_pool()
                 case "refused":
                     _log.warning("%s", message["reason"])
                 case "warm" | "agent_ended":
@@ -283,6 +288,7 @@ class LiveDaemon:
             self._notify("message", message)
         if agents:
             self.node_manager.agents(agents)
+            self._synchronise_pool()
         if events:
             self.decision_loop.on_events(*events)
         # The progress of changed tasks is written before their new processes report
@@ -333,6 +339,7 @@ class LiveDaemon:
             return False
         tracker.drained = store.drained
         self.node_manager.leave(() if end else tracker.not_to_use, self.decision_loop.pool)
+        self._synchronise_pool()
         self.want()
         return True
 
@@ -352,7 +359,9 @@ class LiveDaemon:
             return False
         tracker.paused = paused
         _log.warning("harvesting is paused: no nodes are used" if paused else "harvesting continues")
-        self.node_manager.leave_all(self.decision_loop.pool) if paused else self._synchronise_pool()
+        if paused:
+            self.node_manager.leave_all(self.decision_loop.pool)
+        self._synchronise_pool()
         return True
 
     def want(self) -> None:

@@ -31,7 +31,8 @@ _log = logging.getLogger(__name__)
 class NodeManager:
     """Keeps the pool in line with the reports. All methods run in the event loop.
 
-    ``changed`` is called when :meth:`events` may return new ones.
+    After a call the daemon asks for new :meth:`events`. ``changed`` is called when there may be some without a call of
+    the daemon: after reports of the scheduler, and when the time of a reunion is over.
     """
 
     _scheduler: Scheduler
@@ -140,7 +141,6 @@ class NodeManager:
             else:
                 self.node_tracker.went(node)
                 self.release_now((node,))
-        self._changed()
         if self.node_tracker.paused:  # a waiting pilot has started
             self.give_back([node for node, came in changes if came])
         self._scheduler.hint()
@@ -184,7 +184,6 @@ class NodeManager:
     def leave(self, nodes: Collection[str], pool: frozenset[str]) -> None:
         """Vacate nodes as planned; the caller has marked them as no longer ours."""
         self.vacating.update(pool.intersection(nodes))
-        self._changed()
 
     def preempted(self, left: Collection[str]) -> frozenset[str]:
         """Return the departed nodes that were preempted, not released for a drain, time limit or pause."""
@@ -253,13 +252,15 @@ class NodeManager:
                 _log.warning("%s: start agents with --node and the scheduler's name", what)
                 return
 
-    async def drain(self, nodes: frozenset[str]) -> None:
-        """Vacate the nodes of the pool, and end all our jobs at the scheduler."""
-        self._closed = True
+    def use_none(self, pool: frozenset[str]) -> None:
+        """Vacate the nodes of the pool, and use no nodes from now on."""
+        self._closed = self.node_tracker.closed = True
         self._moved.set()
-        self.node_tracker.closed = True
+        self.leave(pool, pool)
+
+    async def drain(self) -> None:
+        """Wait until the nodes are vacated, and end all our jobs at the scheduler."""
         if self._opened:
-            self.leave(nodes, nodes)
             pool, tracker = self._launcher_pool, self.node_tracker
             # Without nodes whose agents are missing: tasks cannot vacate these
             await self._until(

@@ -283,7 +283,7 @@ async def test_tasks_shrink_off_a_drained_node_before_it_is_given_back(tmp_path:
         world.lend("n1", "n2")
         await decided(daemon)
         drained.add("n1")
-        daemon.node_manager.leave_drained(daemon.decision_loop.pool)
+        await until(lambda: world.orders()[-1]["action"] != "start")  # at the next tick
         order = world.orders()[-1]
         assert (order["action"], order["nodes"]) == ("shrink", ("n1",)), "it is not killed"
         assert world.asked("give_back") == []
