@@ -6,7 +6,6 @@ A change of size stops the script at a step, and starts it again from the checkp
 from __future__ import annotations
 
 import json
-import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,8 @@ Untyped = Any  # objects that Trainer passes to its callbacks
 
 def last_checkpoint(folder: str) -> str | None:
     """Return the last complete checkpoint of Trainer in ``folder``; ``None`` if there is none."""
-    found = {path: re.fullmatch(r"checkpoint-(\d+)", path.name) for path in Path(folder).glob("checkpoint-*")}
-    steps = {int(match[1]): path for path, match in found.items() if match is not None}
+    numbers = {path: path.name.removeprefix("checkpoint-") for path in Path(folder).glob("checkpoint-*")}
+    steps = {int(number): path for path, number in numbers.items() if number.isdecimal()}
     for _, path in sorted(steps.items(), reverse=True):
         with suppress(OSError, ValueError):  # Trainer writes this file last, and may be killed while it does
             json.loads((path / "trainer_state.json").read_bytes())
@@ -43,10 +42,10 @@ class ElasticCallback(TrainerCallback):  # type: ignore[misc]  # Transformers ma
         trainer.train(resume_from_checkpoint=last_checkpoint(folder))
     """
 
+    _request: StopRequest  # set while training
+
     def __init__(self) -> None:
-        self._request: StopRequest | None = None
-        # Samples and number of a step with a loss that may still be logged
-        self._unreported: tuple[int, int] | None = None
+        self._unreported: tuple[int, int] | None = None  # samples and number of a step whose loss may still be logged
         self._stops = False
 
     def on_train_begin(self, *_: Untyped, **__: Untyped) -> None:
@@ -57,7 +56,7 @@ class ElasticCallback(TrainerCallback):  # type: ignore[misc]  # Transformers ma
         """Make Trainer save after this step if the task must stop."""
         samples = args.per_device_train_batch_size * args.world_size * args.gradient_accumulation_steps
         self._unreported = (samples, state.global_step)
-        self._stops = self._request is not None and self._request.agreed()
+        self._stops = self._request.agreed()
         control.should_save |= self._stops
         return control
 
@@ -68,7 +67,7 @@ class ElasticCallback(TrainerCallback):  # type: ignore[misc]  # Transformers ma
 
     def on_save(self, _args: Untyped, state: Untyped, *_: Untyped, **__: Untyped) -> None:
         """Exit if the task must stop."""
-        if self._stops and self._request is not None:
+        if self._stops:
             self._report(None)
             self._request.stop(state.global_step)
 
@@ -76,13 +75,13 @@ class ElasticCallback(TrainerCallback):  # type: ignore[misc]  # Transformers ma
         """Report the step before, if no loss was logged for it."""
         self._report(None)
 
-    def on_train_end(self, *_: Untyped, **__: Untyped) -> None:
+    def on_train_end(self, _args: Untyped, state: Untyped, *_: Untyped, **__: Untyped) -> None:
         """Report that the work is done."""
         self._report(None)
-        StopRequest.end()
+        if state.is_world_process_zero:
+            progress_report.finish()
 
     def _report(self, loss: float | None) -> None:
         if self._unreported is not None:
-            samples, step = self._unreported
-            self._unreported = None
+            (samples, step), self._unreported = self._unreported, None
             progress_report.report(samples, loss, step=step)

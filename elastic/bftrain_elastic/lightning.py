@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from lightning.pytorch import Callback
 
@@ -18,8 +18,6 @@ from bftrain_elastic.worker.batch_shares import BatchShare
 from bftrain_elastic.worker.lazy_torch import torch
 from bftrain_elastic.worker.random_numbers import mixed_seed
 
-__all__ = ["ElasticCallback"]
-_NAME: Final = "elastic.ckpt"
 Untyped = Any  # objects that Lightning passes to its callbacks
 
 
@@ -44,12 +42,13 @@ class ElasticCallback(Callback):  # type: ignore[misc]  # Lightning may not be i
 
     """
 
+    _request: StopRequest  # set while training
+
     def __init__(self, folder: str, *, samples: int, batch_size: int, seed: int | None = 0, every: int = 500) -> None:
-        self._path = Path(folder, _NAME)
+        self._path = Path(folder, "elastic.ckpt")
         self._samples, self.batch_size, self._seed, self._every = samples, batch_size, seed, every
         self._epoch, self._start = 0, 0  # position of the next batch
         self._step, self._done = 0, 0  # latest step, and the samples since then
-        self._request: StopRequest | None = None
 
     @property
     def checkpoint(self) -> str | None:
@@ -83,9 +82,7 @@ class ElasticCallback(Callback):  # type: ignore[misc]  # Lightning may not be i
         """Watch for SIGTERM."""
         self._request, self._step = StopRequest(), trainer.global_step
 
-    def on_train_batch_end(
-        self, trainer: Untyped, _module: Untyped, outputs: Untyped, _batch: Untyped, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Untyped, _: Untyped, outputs: Untyped, __: Untyped, batch_idx: int) -> None:
         """Report a step; save a checkpoint and exit if the task must stop."""
         self._done += min(self.batch_size, self._samples - batch_idx * self.batch_size)
         if trainer.global_step == self._step:  # gradients are accumulated
@@ -96,7 +93,7 @@ class ElasticCallback(Callback):  # type: ignore[misc]  # Lightning may not be i
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         progress_report.report(self._done, loss, step=self._step)
         self._done = 0
-        stops = self._request is not None and self._request.agreed()
+        stops = self._request.agreed()
         if stops or self._step % self._every == 0:
             unfinished = f"{self._path}.new"
             trainer.save_checkpoint(unfinished)
@@ -109,6 +106,7 @@ class ElasticCallback(Callback):  # type: ignore[misc]  # Lightning may not be i
         """Start the next epoch."""
         self._epoch, self._start = trainer.current_epoch + 1, 0
 
-    def on_train_end(self, _trainer: Untyped, _module: Untyped) -> None:
+    def on_train_end(self, trainer: Untyped, _module: Untyped) -> None:
         """Report that the work is done."""
-        StopRequest.end()
+        if trainer.is_global_zero:
+            progress_report.finish()

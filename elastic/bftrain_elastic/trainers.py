@@ -10,7 +10,6 @@ from bftrain_elastic.errors import BadScript
 from bftrain_elastic.wire.worker_messages import TrainingStopped
 from bftrain_elastic.worker.agent_channel import AgentChannel
 from bftrain_elastic.worker.lazy_torch import dist, torch
-from bftrain_elastic.worker.progress_report import finish
 
 
 def per_worker(batch: int) -> int:
@@ -50,9 +49,3 @@ class StopRequest:
             channel.send(TrainingStopped(step))
             channel.close()
         raise SystemExit(0)
-
-    @staticmethod
-    def end() -> None:
-        """Report that the training is done; called by one worker."""
-        if os.environ.get("RANK", "0") == "0":
-            finish()
