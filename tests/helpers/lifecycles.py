@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import TaskLifecycle
+from bftrain_elastic.manager.task_lifecycles import TaskContext, TaskLifecycle
 from bftrain_elastic.manager.task_lifecycles.native import (
     ASTRAY,
     FAREWELL_S,
@@ -67,7 +67,7 @@ __all__ = [
 ]
 
 
-class RecordedContext:
+class RecordedContext(TaskContext):
     """Every node is there with one slot unless it is taken away."""
 
     settle_s = 2.0

@@ -12,6 +12,7 @@ from typing import Any
 
 from bftrain_elastic.agent.process_tree import children, descendants
 from bftrain_elastic.manager.agent_hub import AgentHub
+from bftrain_elastic.manager.launchers import AgentLauncher
 from bftrain_elastic.manager.task_lifecycles import LeftWorker, WorkerExit
 from bftrain_elastic.wire.agent_messages import SpawnWorker
 from bftrain_elastic.wire.authenticated_stream import make_secret
@@ -81,7 +82,7 @@ channel.send(WorkFinished())
 
 
 class RecordingListener:
-    """A listener that starts workers and keeps what it hears, and the manager's side of it."""
+    """A lifecycle that starts workers and keeps what it hears, and the manager's side of it."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[Any, ...]] = []
@@ -105,15 +106,11 @@ class RecordingListener:
     def notice(self, node: str, grace_s: float) -> None:
         self._hear("noticed", node, grace_s)
 
-    def adopt(self, _task: str, _node: str, left: LeftWorker) -> bool:
+    def adopt(self, _node: str, left: LeftWorker) -> bool:
         self._hear("left", left)
         return self.takes
 
-    def tell_task(self, _task: str, tell: Callable[[Any], object]) -> object:
-        return tell(self)
-
-    def tell_node(self, _node: str, tell: Callable[[Any], object], *, leaves: bool = False) -> None:  # noqa: ARG002 - as in HubListener
-        tell(self)
+    def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None: ...
 
     def spawned(self, worker: str, _port: int) -> None:
         self._hear("spawned", worker)
@@ -126,9 +123,6 @@ class RecordingListener:
 
     def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in Course
         self._hear("exited", worker, exit)
-
-    def task_of(self, identity: str) -> str:
-        return identity if self.takes else ""
 
     def tick(self, now: float) -> None: ...
 
@@ -161,7 +155,10 @@ class OneNode:
         self.watched.takes = takes
         self.hub = AgentHub(self.watched.on_message, self.secret, port=self.port, closed=True, epoch=self.epoch)
         self.port = self.hub.address[1]
-        self.hub.ask(lambda: self.hub.attach(self.watched))
+        launcher = AgentLauncher("watched", lambda *_: self.watched, self.hub)
+        launcher.add("t", {"argv": ["x"], "folder": str(self.folder)})
+        launcher.apply([{"action": "start", "task": "t", "nodes": ["n1"]}])
+        self.hub.ask(self.watched.heard.clear)
         self.hub.open()
         return self.watched
 
@@ -184,7 +181,7 @@ class OneNode:
         fields = {"argv": [str(path), *words], "log": str(self.folder / f"{slot}.log"), "warm": True, **more}
         plain = {"task": "t", "env": {}, "cwd": str(self.folder), "slot": slot, **fields}
         order = SpawnWorker.read({"worker": self.ordered, **plain})
-        self.hub.call(lambda: self.hub.spawn(self.watched, "n1", order))
+        self.hub.call(lambda: self.hub.spawn("n1", order))
         return self.ordered
 
     def started(self, script: str, *words: str) -> int:

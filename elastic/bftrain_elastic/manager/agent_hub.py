@@ -10,15 +10,14 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from operator import methodcaller
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 from bftrain_elastic.errors import BadMessage
+from bftrain_elastic.manager.agent_tasks import AgentTasks
 from bftrain_elastic.manager.copy_places import CopyPlaces
 from bftrain_elastic.manager.hub_inputs import AgentConnection, AgentListener, RunningWorker, ThreadCalls
-from bftrain_elastic.manager.task_lifecycles import TaskLifecycle
 from bftrain_elastic.wire import agent_messages as wire
 from bftrain_elastic.wire.agent_messages import LeftWorker, WorkerExit
 from bftrain_elastic.wire.authenticated_stream import ALIVE_TEXT
@@ -35,30 +34,10 @@ _LIVES_S: Final = 5.0  # an agent heard this recently is alive, so a second agen
 _ENDS: Final = 10_000  # number of remembered worker exits
 
 
-class HubListener(Protocol):
-    """A launcher, which passes events of agents and workers to the lifecycles of its tasks."""
-
-    def tell_task(self, task: str, tell: Callable[[TaskLifecycle], object]) -> object:
-        """Pass an event of a worker to the lifecycle of its task."""
-
-    def tell_node(self, node: str, tell: Callable[[TaskLifecycle], object], *, leaves: bool = False) -> None:
-        """Pass an event to the lifecycles of tasks on a node, or with ``leaves``, of tasks with workers there."""
-
-    def adopt(self, task: str, node: str, left: LeftWorker) -> bool:
-        """Return whether a launcher adopts a worker of an earlier manager, or needs its exit."""
-
-    def task_of(self, identity: str) -> str:
-        """Return the launcher's task with this identity, under which copies of its state are kept, or ""."""
-
-    def tick(self, now: float) -> None:
-        """Do periodic work, ten times a second."""
-
-
 @dataclass(frozen=True, slots=True)
 class WorkerOwner:
-    """The launcher and the task of a worker."""
+    """The task and the node of a worker."""
 
-    listener: HubListener
     task: str
     node: str
 
@@ -96,13 +75,13 @@ class AgentHub(ThreadCalls):
         )
         self.address = self._agent_listener.address
         self._agents: dict[str, AgentConnection] = {}
-        self._listeners: list[HubListener] = []
+        self.tasks = AgentTasks(self)  # used in the hub's thread, as the copies
         self._owners: dict[str, WorkerOwner] = {}  # owners of running workers
         self._ends: dict[str, bool] = {}  # exited worker -> whether its agent reported the exit
         self._names = 0  # number of names given so far
         self._waiting: dict[str, wire.SpawnWorker] = {}  # workers that wait until their node has room for them
         self._script_tasks: set[str] = set()
-        self.copies = CopyPlaces(self._emit_of_copies)  # used in the hub's thread
+        self.copies = CopyPlaces(self._emit_of_copies)
         self._ending = False
         self._abandoned = False
         self._holding = False  # worker starts are suspended
@@ -149,17 +128,7 @@ class AgentHub(ThreadCalls):
         if not self._thread.is_alive():  # only now: a call wakes the thread by writing to it
             self.close_calls()
 
-    # -- for launchers, in the hub's thread
-
-    def attach(self, listener: HubListener) -> None:
-        """Start to pass events to ``listener``."""
-        self._listeners.append(listener)
-        for node in self._agents:
-            listener.tell_node(node, methodcaller("node_up", node))
-
-    def detach(self, listener: HubListener) -> None:
-        """Stop passing events to ``listener``."""
-        self._listeners.remove(listener)
+    # -- for tasks, in the hub's thread
 
     def agent(self, node: str) -> AgentConnection | None:
         """Return the connection of the agent on ``node``, or None."""
@@ -182,9 +151,9 @@ class AgentHub(ThreadCalls):
         """Whether agents import the modules of scripts, and report when they have."""
         return bool(self._script_tasks)
 
-    def spawn(self, listener: HubListener, node: str, order: wire.SpawnWorker) -> None:
+    def spawn(self, node: str, order: wire.SpawnWorker) -> None:
         """Start a worker as soon as its node has no worker of another task."""
-        self._owners[order.worker] = WorkerOwner(listener, order.task, node)
+        self._owners[order.worker] = WorkerOwner(order.task, node)
         self._waiting[order.worker] = order
         self._start_waiting()
 
@@ -193,7 +162,7 @@ class AgentHub(ThreadCalls):
         self._send_agent_of(worker, wire.MessageToWorker(worker, message.to_dict()))
 
     def inspect(self, worker: str) -> None:
-        """Request a dump of a worker's stacks into its log; the listener receives the state of its process."""
+        """Request a dump of a worker's stacks into its log; its task receives the state of its process."""
         self._send_agent_of(worker, wire.InspectWorker(worker))
 
     def stop(self, worker: str, grace_s: float) -> None:
@@ -211,12 +180,11 @@ class AgentHub(ThreadCalls):
             if (agent := self._agents.get(node)) is not None and agent.workers:
                 agent.send(wire.ClearNode())
 
-    def drop_task(self, listener: HubListener, task: str) -> None:
+    def drop_task(self, task: str) -> None:
         """Kill all workers of a task, and let agents drop their exit records."""
         self._script_tasks.discard(task)
-        for worker, owner in self._workers_of(listener):
-            if owner.task == task:
-                self.stop(worker, 0.0)
+        for worker, _ in self._workers_of({task}):
+            self.stop(worker, 0.0)
         self._ends = {worker: said for worker, said in self._ends.items() if not worker.startswith(f"{task}/")}
         for agent in self._agents.values():
             agent.send(wire.ForgetWorkers(task))
@@ -227,13 +195,13 @@ class AgentHub(ThreadCalls):
         for agent in self._agents.values():
             agent.send(wire.DropCopy(identity))
 
-    def busy(self, listener: HubListener) -> bool:
-        """Return whether any worker of ``listener`` is left."""
-        return any(True for _ in self._workers_of(listener))
+    def busy(self, tasks: Collection[str]) -> bool:
+        """Return whether any worker of these tasks is left."""
+        return bool(self._workers_of(tasks))
 
-    def nodes_with(self, listener: HubListener, task: str) -> frozenset[str]:
+    def nodes_with(self, task: str) -> frozenset[str]:
         """Return the nodes where workers of a task run or are being started."""
-        return frozenset(owner.node for _, owner in self._workers_of(listener) if owner.task == task)
+        return frozenset(owner.node for _, owner in self._workers_of({task}))
 
     def emit(self, event: Message) -> None:
         """Send an event to the manager. Catches its errors: all tasks depend on the hub."""
@@ -256,8 +224,7 @@ class AgentHub(ThreadCalls):
             if now >= next_tick:
                 next_tick = now + _TICK_S
                 self._agent_listener.tick(now)
-                for listener in list(self._listeners):
-                    listener.tick(now)
+                self.tasks.tick(now)
         self._agent_listener.end_all()
         self._selector.close()
         self._agent_listener.close()
@@ -277,7 +244,7 @@ class AgentHub(ThreadCalls):
 
     def _abandon(self) -> None:
         self._abandoned, self._on_event = True, lambda _: None
-        self._listeners.clear()
+        self.tasks.clear()
         self._owners.clear()
         self._waiting.clear()
 
@@ -291,7 +258,7 @@ class AgentHub(ThreadCalls):
         match message:
             case wire.MessageFromWorker() | wire.InvalidWorkerMessage() | wire.WorkerSpawned() | wire.WorkerInspected():
                 if (owner := self._owners.get(message.worker)) is not None:
-                    self._forward(owner, message)
+                    self._forward(owner.task, message)
             case wire.WorkerExited():
                 exit_ = WorkerExit(message.code, message.tail, message.finished, message.stopped)
                 if agent.workers.pop(message.worker, None) is not None:
@@ -303,7 +270,7 @@ class AgentHub(ThreadCalls):
                 agent.noticed = True
                 self.copies.leaves(agent.node)
                 self._emit_of_node({"type": "notice", "node": agent.node, "grace_s": grace_s})
-                self._tell_node(agent.node, lambda lifecycle: lifecycle.notice(agent.node, grace_s), leaves=True)
+                self.tasks.tell_node(agent.node, lambda lifecycle: lifecycle.notice(agent.node, grace_s), leaves=True)
             case wire.AgentLeaving(reason=reason, after_s=after_s):
                 agent.noticed |= reason == signal.SIGTERM.name
                 agent.left_at = time.monotonic()  # the connection closes with its process
@@ -326,38 +293,31 @@ class AgentHub(ThreadCalls):
     def _known_copies(self, agent: AgentConnection, copies: Sequence[wire.CopyHeld]) -> tuple[wire.CopyHeld, ...]:
         """Return the copies whose task is here; the agent drops the rest."""
         for copy in copies:
-            if not self._task_of(copy.task):
+            if not self.tasks.of_identity(copy.task):
                 agent.send(wire.DropCopy(copy.task))
-        return tuple(copy for copy in copies if self._task_of(copy.task))
-
-    def _task_of(self, identity: str) -> str:
-        return next(filter(None, (listener.task_of(identity) for listener in self._listeners)), "")
+        return tuple(copy for copy in copies if self.tasks.of_identity(copy.task))
 
     def _emit_of_copies(self, event: Message) -> None:
-        if task := self._task_of(event["task"]):
+        if task := self.tasks.of_identity(event["task"]):
             self.emit({**event, "task": task})
 
-    def _forward(self, owner: WorkerOwner, message: WireMessage) -> None:
-        tell = owner.listener.tell_task
+    def _forward(self, task: str, message: WireMessage) -> None:
+        tell = self.tasks.tell
         match message:
             case wire.MessageFromWorker(worker=worker, message=said):
                 try:
                     found = read_message(FROM_WORKER, said)
                 except BadMessage as error:
-                    self._forward(owner, wire.InvalidWorkerMessage(worker, str(error)))
+                    self._forward(task, wire.InvalidWorkerMessage(worker, str(error)))
                 else:
                     if found is not None:
-                        tell(owner.task, lambda lifecycle: lifecycle.on_worker_message(worker, found))
+                        tell(task, lambda lifecycle: lifecycle.on_worker_message(worker, found))
             case wire.InvalidWorkerMessage(worker=worker, text=text):
-                self.emit({"type": "note", "task": owner.task, "text": f"{worker}: {text}"})
+                self.emit({"type": "note", "task": task, "text": f"{worker}: {text}"})
             case wire.WorkerSpawned(worker=worker, port=port):
-                tell(owner.task, lambda lifecycle: lifecycle.spawned(worker, port))
+                tell(task, lambda lifecycle: lifecycle.spawned(worker, port))
             case wire.WorkerInspected(worker=worker, state=state):
-                tell(owner.task, lambda lifecycle: lifecycle.inspected(worker, state))
-
-    def _tell_node(self, node: str, tell: Callable[[TaskLifecycle], object], *, leaves: bool = False) -> None:
-        for listener in list(self._listeners):
-            listener.tell_node(node, tell, leaves=leaves)
+                tell(task, lambda lifecycle: lifecycle.inspected(worker, state))
 
     def _emit_of_node(self, event: Message) -> None:
         if event["node"][0] != _HIDDEN:
@@ -391,7 +351,7 @@ class AgentHub(ThreadCalls):
         if self._ending:
             agent.send(wire.Goodbye())
         self._emit_of_node({"type": "registered", "node": node, "slots": slots, "pid": message.pid})
-        self._tell_node(node, lambda lifecycle: lifecycle.node_up(node))
+        self.tasks.tell_node(node, lambda lifecycle: lifecycle.node_up(node))
         self._start_waiting()
 
     def _refuse(self, agent: AgentConnection, node: str, reason: str) -> NoReturn:
@@ -406,15 +366,14 @@ class AgentHub(ThreadCalls):
             self._names = max(self._names, int(number))
 
     def _adopt(self, agent: AgentConnection, left: LeftWorker) -> None:
-        """Take over a worker of an earlier manager or connection; kill it if no launcher claims it."""
+        """Take over a worker of an earlier manager or connection; kill it if no task claims it."""
         worker, task, slot = left.worker, left.task, left.slot
         self._never_name_again(worker)
-        for listener in self._listeners:
-            agent.workers[worker] = RunningWorker(task, slot)
-            self._owners[worker] = WorkerOwner(listener, task, agent.node)
-            if listener.adopt(task, agent.node, left):
-                return
-            self._owners.pop(worker, None)
+        agent.workers[worker] = RunningWorker(task, slot)
+        self._owners[worker] = WorkerOwner(task, agent.node)
+        if self.tasks.adopt(task, agent.node, left):
+            return
+        self._owners.pop(worker, None)
         agent.workers[worker] = RunningWorker(None, slot)  # keeps the slot blocked until this worker has exited
         agent.send(wire.ForgetWorkers(task, worker))
         agent.send(wire.StopWorker(worker))
@@ -429,7 +388,7 @@ class AgentHub(ThreadCalls):
         if self._ends.get(worker):
             return
         self._remember_end(worker, said=True)
-        if not any(listener.adopt(task, agent.node, left) for listener in self._listeners):
+        if not self.tasks.adopt(task, agent.node, left):
             agent.send(wire.ForgetWorkers(task, worker))
 
     def _lost(self, agent: AgentConnection, reason: str, after_s: float = 0.0) -> None:
@@ -444,17 +403,16 @@ class AgentHub(ThreadCalls):
             self._ended(worker, _KILLED)
         more = {"reason": reason, "noticed": agent.noticed, "after_s": after_s}
         self._emit_of_node({"type": "gone", "node": node, **more})
-        self._tell_node(node, lambda lifecycle: lifecycle.node_gone(node))
+        self.tasks.tell_node(node, lambda lifecycle: lifecycle.node_gone(node))
 
-    def _workers_of(self, listener: HubListener) -> Iterator[tuple[str, WorkerOwner]]:
-        """Yield the workers of one launcher; they may exit meanwhile."""
-        return ((worker, owner) for worker, owner in list(self._owners.items()) if owner.listener is listener)
+    def _workers_of(self, tasks: Collection[str]) -> list[tuple[str, WorkerOwner]]:
+        return [(worker, owner) for worker, owner in self._owners.items() if owner.task in tasks]
 
     def _ended(self, worker: str, exit_: WorkerExit, *, said: bool = False) -> None:
-        """Report a worker's exit to its launcher: its agent reported it (``said``), or is gone."""
+        """Report a worker's exit to its task: its agent reported it (``said``), or is gone."""
         self._remember_end(worker, said=said)
         if (owner := self._owners.pop(worker, None)) is not None:
-            owner.listener.tell_task(owner.task, lambda lifecycle: lifecycle.exited(worker, exit_))
+            self.tasks.tell(owner.task, lambda lifecycle: lifecycle.exited(worker, exit_))
 
     def _remember_end(self, worker: str, *, said: bool) -> None:
         self._ends[worker] = said

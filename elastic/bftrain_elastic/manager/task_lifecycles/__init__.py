@@ -5,77 +5,90 @@ All calls happen in the hub's thread, and must not block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
+from bftrain_elastic.manager import environment
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.wire.agent_messages import GroupPlace, LeftWorker, WorkerExit
+from bftrain_elastic.wire.agent_messages import LeftWorker, SpawnWorker, WorkerExit
 from bftrain_elastic.wire.messages import Message, WireMessage
 from bftrain_elastic.wire.worker_messages import CopyPlace
 
+if TYPE_CHECKING:
+    from bftrain_elastic.manager.agent_hub import AgentHub
 
-class TaskContext(Protocol):
-    """The services for a lifecycle: nodes, workers, messages to workers, and events for the manager."""
 
-    @property
-    def settle_s(self) -> float:
-        """The seconds that a preemption may need to reach all processes of a node and its agent.
+class TaskContext:
+    """The services for a lifecycle: nodes, workers, messages to workers, and events for the manager.
 
-        Before that, a worker's exit may be a failure or a preemption.
-        """
+    ``settle_s`` are the seconds that a preemption may need to reach all processes of a node and its agent. Before that,
+    a worker's exit may be a failure or a preemption.
+    """
+
+    settle_s: float
+
+    def __init__(self, hub: AgentHub, task: str, job: LauncherJob) -> None:
+        self._hub = hub
+        self._task = task
+        self._job = job
+        self.settle_s = hub.settle_s
 
     def now(self) -> float:
         """Return seconds on a monotonic clock."""
+        return time.monotonic()
 
     def slots(self, node: str) -> int:
         """Return the number of workers a node takes; 0 if no agent is registered there."""
+        agent = self._hub.agent(node)
+        return agent.slots if agent else 0
 
     def address(self, node: str) -> str:
         """Return the node's address for connections from other nodes."""
+        agent = self._hub.agent(node)
+        return agent.address if agent else ""
 
     def name(self, node: str, slot: int) -> str:
         """Return a name for a new worker; names are never reused."""
+        return self._hub.new_name(self._task, node, slot)
 
-    def spawn(  # noqa: PLR0913 - a process has so many properties
-        self,
-        node: str,
-        worker: str,
-        *,
-        argv: Sequence[str],
-        env: Mapping[str, str],
-        slot: int = 0,
-        warm: bool = True,
-        want_port: bool = False,
-        all_gpus: bool = False,
-        place: GroupPlace | None = None,
-        finish_code: int | None = None,
-        finish_file: str = "",
-    ) -> None:
-        """Start ``worker`` on ``node`` as soon as no other task is left there.
+    def spawn(self, node: str, worker: str, **how: Any) -> None:  # noqa: ANN401 - fields of SpawnWorker
+        """Start ``worker`` on ``node`` as soon as no other task is left there. ``how`` are fields of ``SpawnWorker``.
 
-        A warm worker is a script, run by a fork of a process that has imported torch; a cold one is any command.
-        ``want_port`` picks a free port of the node, passes it to the lifecycle, and sets MASTER_PORT. The worker sees
-        the GPU of its slot, or with ``all_gpus`` all GPUs of its agent. ``place`` is returned in :class:`LeftWorker`.
-        An exit with ``finish_code``, or with 0 while ``finish_file`` exists, is ``finished``.
+        A warm worker, the default, is a script, run by a fork of a process that has imported torch; a cold one is any
+        command. ``want_port`` picks a free port of the node, passes it to the lifecycle, and sets MASTER_PORT. The
+        worker sees the GPU of its slot, or with ``all_gpus`` all GPUs of its agent. ``place`` is returned in
+        :class:`LeftWorker`. An exit with ``finish_code``, or with 0 while ``finish_file`` exists, is ``finished``.
         """
+        argv, warm = environment.command(self._job, how["argv"], how["env"], warm=how.get("warm", True))
+        how |= {"argv": argv, "warm": warm, "env": dict(how["env"])}
+        log = f"{self._job.logs}/{node.replace('/', '_')}-{how.get('slot', 0)}.log"
+        how |= {"task": self._task, "cwd": self._job.cwd, "log": log}
+        self._hub.spawn(node, SpawnWorker(worker=worker, **how))
 
     def inspect(self, worker: str) -> None:
         """Request a dump of a worker's stacks into its log; ``inspected`` receives the state of its process."""
+        self._hub.inspect(worker)
 
     def send(self, worker: str, message: WireMessage) -> None:
         """Send a worker a message."""
+        self._hub.send(worker, message)
 
     def stop(self, worker: str, *, grace_s: float) -> None:
         """Send SIGTERM, and SIGKILL ``grace_s`` seconds later; 0: SIGKILL immediately."""
+        self._hub.stop(worker, grace_s)
 
     def copy_place(self, nodes: Sequence[str]) -> CopyPlace | None:
         """Return the copy server for the state of a task on these nodes, if there is one outside of them."""
+        return self._hub.copies.choose(self._job.identity, nodes, self.now())
 
     def newest_copy(self) -> CopyPlace | None:
         """Return the copy server with the newest copy of the state."""
+        return self._hub.copies.newest(self._job.identity)
 
     def emit(self, event: Message) -> None:
         """Send an event to the manager; task and time are added."""
+        self._hub.emit({"task": self._task, **event})
 
 
 class TaskLifecycle(Protocol):
