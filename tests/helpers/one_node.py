@@ -18,6 +18,7 @@ from bftrain_elastic.wire.agent_messages import SpawnWorker
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from bftrain_elastic.wire.messages import Message, WireMessage
 from tests.helpers.processes import LocalAgents, alive
+from tests.helpers.scripted_agents import abandon
 
 PATIENCE_S = 60.0
 
@@ -149,7 +150,7 @@ class OneNode:
     def manager(self, epoch: int | None = None, *, takes: bool = True) -> RecordingListener:
         """Replace the manager by another one; the former falls silent."""
         if self.epoch:
-            self.hub.abandon()
+            abandon(self.hub)
         self.epoch = self.epoch + 1 if epoch is None else epoch
         self.watched = RecordingListener()
         self.watched.takes = takes
@@ -198,7 +199,7 @@ class OneNode:
         self.agent.wait(10)
         self.agents.running.clear()
         self.agents.close()
-        self.hub.abandon()
+        abandon(self.hub)
 
 
 def until(true: Callable[[], object], words: str, timeout_s: float = PATIENCE_S) -> None:

@@ -169,6 +169,18 @@ class Simple:
     def tick(self, now: float) -> None: ...
 
 
+def abandon(hub: AgentHub) -> None:
+    """Stop a hub silently, as if its process had been killed."""
+
+    def forget() -> None:
+        hub._on_event = lambda _: None  # noqa: SLF001
+        hub.tasks._tasks.clear()  # noqa: SLF001
+        hub._agents.clear()  # noqa: SLF001 - none hears a goodbye
+
+    hub.ask(forget)
+    hub.close()
+
+
 def start(launcher: AgentLauncher, *nodes: str) -> None:
     launcher.apply([{"action": "start", "task": "t", "nodes": list(nodes)}])
 

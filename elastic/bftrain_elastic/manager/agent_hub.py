@@ -83,7 +83,6 @@ class AgentHub(ThreadCalls):
         self._script_tasks: set[str] = set()
         self.copies = CopyPlaces(self._emit_of_copies)
         self._ending = False
-        self._abandoned = False
         self._holding = False  # worker starts are suspended
         self._thread = threading.Thread(target=self._run, name="bftrain-hub", daemon=True)
         self._thread.start()
@@ -115,15 +114,8 @@ class AgentHub(ThreadCalls):
 
     def close(self) -> None:
         """Send a goodbye to all agents, and end."""
-        self._finish(self._end)
-
-    def abandon(self) -> None:
-        """Stop silently, as if this process had been killed."""
-        self._finish(self._abandon)
-
-    def _finish(self, end: Callable[[], None]) -> None:
         if self._thread.is_alive():
-            self.call(end)
+            self.call(self._end)
             self._thread.join(10.0)
         if not self._thread.is_alive():  # only now: a call wakes the thread by writing to it
             self.close_calls()
@@ -216,7 +208,7 @@ class AgentHub(ThreadCalls):
     def _run(self) -> None:
         self._selector.register(self.descriptor, selectors.EVENT_READ, lambda _: self.drain())
         next_tick = time.monotonic()
-        while not (self._abandoned or (self._ending and not self._agents)):
+        while not self._ending or self._agents:
             for key, events in self._selector.select(max(0.0, next_tick - time.monotonic())):
                 key.data(events)
             self.make_calls()
@@ -241,12 +233,6 @@ class AgentHub(ThreadCalls):
         self._ending = True
         for agent in self._agents.values():
             agent.send(wire.Goodbye())
-
-    def _abandon(self) -> None:
-        self._abandoned, self._on_event = True, lambda _: None
-        self.tasks.clear()
-        self._owners.clear()
-        self._waiting.clear()
 
     def _on_message(self, agent: AgentConnection, plain: Message) -> None:
         message = read_message(wire.FROM_AGENT, plain)

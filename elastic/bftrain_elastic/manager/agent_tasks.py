@@ -62,10 +62,6 @@ class AgentTasks:
         if task is not None:
             self._hub.forget_copies(task.job.identity)
 
-    def clear(self) -> None:
-        """Forget all tasks; their processes continue."""
-        self._tasks, self._by_node = {}, None
-
     def apply(self, launcher: str, actions: Sequence[Mapping[str, Any]]) -> None:
         """Carry out actions in their JSON form."""
         now: set[str] = set()  # nodes to leave immediately

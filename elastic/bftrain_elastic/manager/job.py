@@ -14,9 +14,6 @@ from typing import Any, Final
 from bftrain_elastic.errors import BadJob
 
 _PARSED_BYTES: Final = 262_144  # a longer file without .py and a #! line passes unparsed
-_SHELL_SUFFIXES: Final = frozenset(
-    {".sh", ".bash", ".csh", ".ksh", ".zsh", ".fish", ".slurm", ".sbatch", ".pbs", ".lsf"}
-)
 _LARGEST_EXIT_CODE: Final = 125  # shells use higher codes for commands that could not run, or were killed
 
 
@@ -89,15 +86,15 @@ class LauncherJob:
         path = Path(self.cwd, name)
         command = name if "/" in name else f"./{name}"
         try:
-            kind = _other_kind(path)
+            python = _is_python(path)
         except FileNotFoundError:
-            kind, command = ("a command" if "/" not in name and shutil.which(name) else ""), name
+            python, command = "/" in name or shutil.which(name) is None, name
         except OSError:
-            kind = ""
-        if kind:
-            executable = kind == "a command" or os.access(path, os.X_OK)
+            python = True
+        if not python:
+            executable = not path.exists() or os.access(path, os.X_OK)
             fix = f"use --launcher process {command}" + ("" if executable else f" after chmod +x {command}")
-            raise BadJob(f"is {kind}, but the {launcher} launcher runs only Python scripts", where=name, fix=fix)
+            raise BadJob(f"is no Python script, which the {launcher} launcher requires", where=name, fix=fix)
 
     @property
     def finish_path(self) -> str:
@@ -110,25 +107,19 @@ class LauncherJob:
         return Path(self.folder) / "logs"
 
 
-def _other_kind(path: Path) -> str:
-    """Return the kind of a non-Python file; "" for a Python script, or a folder with ``__main__.py``."""
+def _is_python(path: Path) -> bool:
+    """Return whether a file is a Python script, or a folder has ``__main__.py``."""
     if path.is_dir():
-        return "" if (path / "__main__.py").is_file() else "a folder"
+        return (path / "__main__.py").is_file()
     with path.open("rb") as file:
         content = file.read(_PARSED_BYTES)
-    if content.startswith(b"\x7fELF"):
-        return "a compiled program"
     if content.startswith(b"#!"):
-        line = content[2:].partition(b"\n")[0].decode(errors="replace").strip()
-        return "" if "py" in line else f"a script for {line}"
-    if path.suffix in _SHELL_SUFFIXES:
-        return "a shell script"
-    if b"\0" in content and path.suffix != ".pyc" and not zipfile.is_zipfile(path):
-        return "a binary file"
-    if path.suffix in {".py", ".pyc", ".pyz"} or len(content) == _PARSED_BYTES:
-        return ""
+        return b"py" in content.partition(b"\n")[0]
+    if path.suffix in {".py", ".pyc", ".pyz"}:
+        return True
+    if path.suffix in {".sh", ".bash"} or (b"\0" in content and not zipfile.is_zipfile(path)):
+        return False
     try:
-        ast.parse(content)
+        return len(content) == _PARSED_BYTES or bool(ast.parse(content))
     except (SyntaxError, ValueError):
-        return "no Python script"
-    return ""
+        return False

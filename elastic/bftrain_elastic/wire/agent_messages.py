@@ -13,7 +13,21 @@ from bftrain_elastic.wire.worker_messages import StepReport, WorkerReady
 # Rises with incompatible changes, such as a new meaning of a field; 0: not stated
 VERSION: Final = 1
 
-# -- in several messages
+
+class FromManager(WireMessage):
+    """A message from the manager to an agent."""
+
+
+class FromAgent(WireMessage):
+    """A message from an agent to the manager."""
+
+
+class ToPrefork(WireMessage):
+    """A message from an agent to a prefork server, or its copy server."""
+
+
+class FromPrefork(WireMessage):
+    """A message from a prefork server, or the copy server, to its agent."""
 
 
 class GroupPlace(WireMessage, name="place"):
@@ -63,10 +77,7 @@ class LeftWorker(WireMessage, name="left", kw_only=True):
         return self.go or GroupPlace()
 
 
-# -- from the manager to an agent
-
-
-class Welcome(WireMessage, name="welcome"):
+class Welcome(FromManager, name="welcome"):
     """The agent is registered; ``epoch`` counts the starts of the manager.
 
     ``keep_s``: seconds that workers continue while the manager is gone; None: until the agent gives up. ``silence_s``:
@@ -85,17 +96,17 @@ def of_later_version(node: str, version: int) -> str:
     return f"{what}: let both have the same version of bftrain"
 
 
-class Goodbye(WireMessage, name="bye"):
+class Goodbye(FromManager, name="bye"):
     """The manager exits, and the agent must exit with it."""
 
 
-class AgentRefused(WireMessage, name="refused"):
+class AgentRefused(FromManager, name="refused"):
     """Another agent is on the node: this one must exit."""
 
     reason: str
 
 
-class SpawnWorker(WireMessage, name="spawn", kw_only=True):
+class SpawnWorker(FromManager, ToPrefork, name="spawn", kw_only=True):
     """Start a worker; the agent passes it to a prefork server with the complete environment.
 
     A ``warm`` worker is a script, run by a fork of a process with torch; a cold one is any command. ``place`` is its
@@ -118,42 +129,42 @@ class SpawnWorker(WireMessage, name="spawn", kw_only=True):
     finish_file: str = ""
 
 
-class ExpectScripts(WireMessage, name="expect_scripts"):
+class ExpectScripts(FromManager, name="expect_scripts"):
     """Import the modules that scripts need: a task may soon start a script here."""
 
 
-class MessageToWorker(WireMessage, name="message"):
+class MessageToWorker(FromManager, name="message"):
     """A message that the agent passes to a worker."""
 
     worker: str
     message: Message
 
 
-class StopWorker(WireMessage, name="stop"):
+class StopWorker(FromManager, name="stop"):
     """Send a worker SIGTERM, and SIGKILL after ``grace_s`` seconds; 0: SIGKILL immediately."""
 
     worker: str
     grace_s: float = 0.0
 
 
-class InspectWorker(WireMessage, name="inspect"):
+class InspectWorker(FromManager, name="inspect"):
     """Request a dump of a worker's stacks into its log, and the state of its process."""
 
     worker: str
 
 
-class ForgetWorkers(WireMessage, name="forget"):
+class ForgetWorkers(FromManager, name="forget"):
     """Forget the exit of one worker of a task, or of all its workers."""
 
     task: str
     worker: str = ""
 
 
-class ClearNode(WireMessage, name="clear"):
+class ClearNode(FromManager, name="clear"):
     """Kill all workers on the node."""
 
 
-class DropCopy(WireMessage, name="drop_copy"):
+class DropCopy(FromManager, ToPrefork, name="drop_copy"):
     """Free the in-memory copy of a task's state; the agent passes this on to its copy server.
 
     ``task`` is the identity of the task.
@@ -162,10 +173,7 @@ class DropCopy(WireMessage, name="drop_copy"):
     task: str
 
 
-# -- from an agent to the manager
-
-
-class RegisterAgent(WireMessage, name="register", kw_only=True):
+class RegisterAgent(FromAgent, name="register", kw_only=True):
     """The first message of an agent: its running workers, and the workers that exited while there was no manager.
 
     ``instance`` is unique, so that a manager can distinguish two agents on one node.
@@ -182,42 +190,42 @@ class RegisterAgent(WireMessage, name="register", kw_only=True):
     ended: tuple[LeftWorker, ...] = ()
 
 
-class Alive(WireMessage, name="alive"):
+class Alive(FromManager, FromAgent, ToPrefork, name="alive"):
     """A heartbeat: from the manager each second, from an agent after three seconds of silence."""
 
 
-class AgentWarm(WireMessage, name="warm"):
+class AgentWarm(FromAgent, name="warm"):
     """The prefork server for scripts has imported its modules."""
 
 
-class PreemptionNotice(WireMessage, name="notice"):
+class PreemptionNotice(FromAgent, name="notice"):
     """The scheduler takes the node in ``grace_s`` seconds."""
 
     grace_s: float
 
 
-class AgentLeaving(WireMessage, name="leaving"):
+class AgentLeaving(FromAgent, name="leaving"):
     """The agent exits; killing its workers took ``after_s`` seconds."""
 
     reason: str
     after_s: float = 0.0
 
 
-class MessageFromWorker(WireMessage, name="worker_message"):
+class MessageFromWorker(FromAgent, name="worker_message"):
     """A message of a worker that the agent passes on."""
 
     worker: str
     message: Message
 
 
-class InvalidWorkerMessage(WireMessage, name="invalid_message"):
+class InvalidWorkerMessage(FromAgent, name="invalid_message"):
     """A worker sent a malformed message; ``text`` describes the error."""
 
     worker: str
     text: str
 
 
-class WorkerSpawned(WireMessage, name="spawned"):
+class WorkerSpawned(FromAgent, name="spawned"):
     """A worker was started; ``port`` is its free port, or 0."""
 
     worker: str
@@ -225,14 +233,14 @@ class WorkerSpawned(WireMessage, name="spawned"):
     port: int
 
 
-class WorkerInspected(WireMessage, name="inspected"):
+class WorkerInspected(FromAgent, name="inspected"):
     """The state of a worker's process in Linux's notation; "" for a missing process."""
 
     worker: str
     state: str
 
 
-class WorkerExited(WireMessage, name="exited"):
+class WorkerExited(FromAgent, name="exited"):
     """A worker exited: its exit code, its last output, and its own last message."""
 
     worker: str
@@ -242,7 +250,7 @@ class WorkerExited(WireMessage, name="exited"):
     stopped: bool = False
 
 
-class CopyHeld(WireMessage, name="copy_held"):
+class CopyHeld(FromAgent, FromPrefork, name="copy_held"):
     """The node has a copy of a task's state in memory, of ``size`` bytes; ``step`` -1: it has no room for the state.
 
     ``task`` is the identity of the task, not its name.
@@ -254,13 +262,13 @@ class CopyHeld(WireMessage, name="copy_held"):
     size: Count
 
 
-class CopyDropped(WireMessage, name="copy_dropped"):
+class CopyDropped(FromAgent, FromPrefork, name="copy_dropped"):
     """The copy that an earlier :class:`CopyHeld` reported is gone, by a :class:`DropCopy`."""
 
     task: str
 
 
-class CopyServing(WireMessage, name="copies"):
+class CopyServing(FromAgent, FromPrefork, name="copies"):
     """The node keeps copies of other nodes' states in ``limit`` bytes, and workers connect to ``port``.
 
     ``held`` are its copies; ``age_s`` is the time in seconds since its agent started.
@@ -272,39 +280,33 @@ class CopyServing(WireMessage, name="copies"):
     held: tuple[CopyHeld, ...] = ()
 
 
-# -- from an agent to a prefork server
-
-
-class SignalProcess(WireMessage, name="signal"):
+class SignalProcess(ToPrefork, name="signal"):
     """Send a signal to a worker."""
 
     pid: int
     signal: int
 
 
-class InspectProcess(WireMessage, name="inspect"):
+class InspectProcess(ToPrefork, name="inspect"):
     """Request a dump of a warm worker's stacks into its log."""
 
     pid: int
 
 
-# -- from a prefork server to its agent
-
-
-class PreforkWarm(WireMessage, name="warm"):
+class PreforkWarm(FromPrefork, name="warm"):
     """All modules are imported except the ``missing`` ones; workers can be started."""
 
     missing: Texts = ()
 
 
-class ProcessStarted(WireMessage, name="started"):
+class ProcessStarted(FromPrefork, name="started"):
     """A worker was forked."""
 
     worker: str
     pid: int
 
 
-class ProcessEnded(WireMessage, name="ended"):
+class ProcessEnded(FromPrefork, name="ended"):
     """A worker exited; ``asked_to_end``: it was running when it received SIGTERM."""
 
     worker: str
@@ -312,42 +314,13 @@ class ProcessEnded(WireMessage, name="ended"):
     asked_to_end: bool = False
 
 
-class SignalNotice(WireMessage, name="notice"):
+class SignalNotice(FromPrefork, name="notice"):
     """A scheduler sent a signal to all processes of the node."""
 
     signal: str
 
 
-FROM_MANAGER: Final = by_type(
-    Welcome,
-    Goodbye,
-    AgentRefused,
-    Alive,
-    SpawnWorker,
-    ExpectScripts,
-    MessageToWorker,
-    StopWorker,
-    InspectWorker,
-    ForgetWorkers,
-    ClearNode,
-    DropCopy,
-)
-FROM_AGENT: Final = by_type(
-    RegisterAgent,
-    Alive,
-    AgentWarm,
-    PreemptionNotice,
-    AgentLeaving,
-    MessageFromWorker,
-    InvalidWorkerMessage,
-    WorkerSpawned,
-    WorkerInspected,
-    WorkerExited,
-    CopyHeld,
-    CopyDropped,
-    CopyServing,
-)
-TO_PREFORK: Final = by_type(SpawnWorker, SignalProcess, InspectProcess, Alive, DropCopy)
-FROM_PREFORK: Final = by_type(
-    PreforkWarm, ProcessStarted, ProcessEnded, SignalNotice, CopyServing, CopyHeld, CopyDropped
-)
+FROM_MANAGER: Final = by_type(FromManager)
+FROM_AGENT: Final = by_type(FromAgent)
+TO_PREFORK: Final = by_type(ToPrefork)
+FROM_PREFORK: Final = by_type(FromPrefork)

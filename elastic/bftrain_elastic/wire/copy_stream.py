@@ -30,7 +30,15 @@ ROOM: Final = 2  # memory for a state, as a multiple of its size: the old copy i
 SILENCE_S: Final = 10.0  # a peer that moves no byte for so long is lost
 
 
-class PutCopy(WireMessage, name="put"):
+class ToServer(WireMessage):
+    """A message to a copy server."""
+
+
+class FromServer(WireMessage):
+    """A message from a copy server."""
+
+
+class PutCopy(ToServer, name="put"):
     """Replace the copy by a state of ``size`` bytes; only the pieces that differ from the copy ``base`` follow."""
 
     lineage: Count
@@ -39,7 +47,7 @@ class PutCopy(WireMessage, name="put"):
     base: str = ""
 
 
-class CopyPiece(WireMessage, name="piece"):
+class CopyPiece(ToServer, FromServer, name="piece"):
     """A piece of a copy; its bytes follow. A piece of 0 bytes completes a requested copy."""
 
     number: Count
@@ -47,18 +55,18 @@ class CopyPiece(WireMessage, name="piece"):
     digest: str = ""
 
 
-class EndCopy(WireMessage, name="end"):
+class EndCopy(ToServer, name="end"):
     """The state consists of ``pieces`` pieces; unchanged pieces were not sent. ``digest`` is that of all pieces."""
 
     pieces: Count
     digest: str
 
 
-class GetCopy(WireMessage, name="get"):
+class GetCopy(ToServer, name="get"):
     """Request the copy."""
 
 
-class CopyState(WireMessage, name="copy"):
+class CopyState(FromServer, name="copy"):
     """The copy server has this copy; ``step`` -1: none. ``name`` is random: the server gives each copy a new one."""
 
     lineage: int = 0
@@ -67,14 +75,14 @@ class CopyState(WireMessage, name="copy"):
     digest: str = ""
 
 
-class CopyRefused(WireMessage, name="refused"):
+class CopyRefused(FromServer, name="refused"):
     """The copy server does not keep this state."""
 
     reason: str
 
 
-TO_SERVER: Final = by_type(PutCopy, CopyPiece, EndCopy, GetCopy)
-FROM_SERVER: Final = by_type(CopyPiece, CopyState, CopyRefused)
+TO_SERVER: Final = by_type(ToServer)
+FROM_SERVER: Final = by_type(FromServer)
 
 
 def copy_key(secret: bytes, task: str) -> bytes:

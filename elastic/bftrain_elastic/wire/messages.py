@@ -91,12 +91,13 @@ class MessageLines:
 class WireMessage:
     """Base of the messages between processes, which are frozen dataclasses.
 
-    ``name`` is unique at each side of a connection. Subclasses become dataclasses automatically.
+    A direction is a subclass without a ``name``, and its messages are subclasses of it: only they may arrive there.
+    Names are unique in each direction. Subclasses become dataclasses automatically.
     """
 
     type: ClassVar[str] = ""
 
-    def __init_subclass__(cls, *, name: str, kw_only: bool = False) -> None:
+    def __init_subclass__(cls, *, name: str = "", kw_only: bool = False) -> None:
         cls.type = name
         dataclass(frozen=True, kw_only=kw_only)(cls)
 
@@ -126,9 +127,9 @@ def read_message(kinds: Mapping[str, type[WireMessage]], message: Message) -> Wi
     return None if kind is None else kind.read(message)
 
 
-def by_type(*kinds: type[WireMessage]) -> Mapping[str, type[WireMessage]]:
-    """Return the kinds of messages that may arrive at one side of a connection, by their type."""
-    return {kind.type: kind for kind in kinds}
+def by_type(direction: type[WireMessage]) -> Mapping[str, type[WireMessage]]:
+    """Return the messages of one direction, which are its direct subclasses, by their type."""
+    return {kind.type: kind for kind in direction.__subclasses__()}
 
 
 @cache

@@ -6,10 +6,12 @@ from typing import Final
 
 from bftrain_elastic.wire.messages import Count, NotNegative, Port, ShortText, Size, WireMessage, by_type
 
-# -- from a worker
+
+class FromWorker(WireMessage):
+    """A message from a worker to its agent, and on to the manager."""
 
 
-class WorkerReady(WireMessage, name="ready"):
+class WorkerReady(FromWorker, name="ready"):
     """The worker is in no group, at ``step``; it would lead a group at ``store``. It left ``generation``."""
 
     step: int
@@ -18,20 +20,20 @@ class WorkerReady(WireMessage, name="ready"):
     reason: ShortText
 
 
-class GroupJoined(WireMessage, name="joined"):
+class GroupJoined(FromWorker, name="joined"):
     """All members of the group have met."""
 
     generation: int
 
 
-class StateMoving(WireMessage, name="moving"):
+class StateMoving(FromWorker, name="moving"):
     """Progress of a state transfer, in bytes."""
 
     generation: int
     moved: Count
 
 
-class GroupConfirmed(WireMessage, name="confirmed"):
+class GroupConfirmed(FromWorker, name="confirmed"):
     """The group trains from ``step`` on; its state has ``state_bytes``."""
 
     generation: int
@@ -39,7 +41,7 @@ class GroupConfirmed(WireMessage, name="confirmed"):
     state_bytes: Count = 0
 
 
-class StepReport(WireMessage, name="report"):
+class StepReport(FromWorker, name="report"):
     """A step is done. ``total`` counts the samples since step ``since``, ``noise`` is the noise scale."""
 
     t: float
@@ -54,43 +56,43 @@ class StepReport(WireMessage, name="report"):
     noise: NotNegative | None = None
 
 
-class StateInMemory(WireMessage, name="in_memory"):
+class StateInMemory(FromWorker, name="in_memory"):
     """All members have a copy of this step's state."""
 
     step: int
 
 
-class StateOnDisk(WireMessage, name="on_disk"):
+class StateOnDisk(FromWorker, name="on_disk"):
     """The folder has this step's state; writing took ``took_s`` seconds."""
 
     step: int
     took_s: NotNegative = 0.0
 
 
-class StateNotOnDisk(WireMessage, name="not_on_disk"):
+class StateNotOnDisk(FromWorker, name="not_on_disk"):
     """The state of a step could not be written."""
 
     step: int
     reason: ShortText
 
 
-class TrainingDone(WireMessage, name="done"):
+class TrainingDone(FromWorker, name="done"):
     """The script's training is over."""
 
     step: int
 
 
-class TrainingStopped(WireMessage, name="stopped"):
+class TrainingStopped(FromWorker, name="stopped"):
     """The script stops on request."""
 
     step: int
 
 
-class WorkFinished(WireMessage, name="finished"):
+class WorkFinished(FromWorker, name="finished"):
     """The script reports that its work is done."""
 
 
-class WorkerPosition(WireMessage, name="position"):
+class WorkerPosition(FromWorker, name="position"):
     """The worker's position, and the number of its group's commits."""
 
     place: ShortText
@@ -98,31 +100,15 @@ class WorkerPosition(WireMessage, name="position"):
     commits: Count
 
 
-class ReplicasDiffer(WireMessage, name="drift"):
+class ReplicasDiffer(FromWorker, name="drift"):
     """The model of ``rank`` differs from that of rank 0; 0: of some rank, as workers of earlier releases report."""
 
     step: int
     rank: Count = 0
 
 
-FROM_WORKER: Final = by_type(
-    WorkerReady,
-    GroupJoined,
-    StateMoving,
-    GroupConfirmed,
-    StepReport,
-    StateInMemory,
-    StateOnDisk,
-    StateNotOnDisk,
-    TrainingDone,
-    TrainingStopped,
-    WorkFinished,
-    WorkerPosition,
-    ReplicasDiffer,
-)
-
-
-# -- to a worker
+class ToWorker(WireMessage):
+    """A message to a worker."""
 
 
 class CopyPlace(WireMessage, name="copy_place"):
@@ -137,7 +123,7 @@ class CopyPlace(WireMessage, name="copy_place"):
     key: str = ""
 
 
-class FormGroup(WireMessage, name="go"):
+class FormGroup(ToWorker, name="go"):
     """Become ``rank`` of the next group, which runs on ``size`` nodes and meets at ``store``.
 
     With ``sync`` the state is sent to the members that lack it. ``batch``: samples per step; 0: the script decides.
@@ -154,31 +140,32 @@ class FormGroup(WireMessage, name="go"):
     copy: CopyPlace | None = None
 
 
-class GatherMembers(WireMessage, name="gather"):
+class GatherMembers(ToWorker, name="gather"):
     """Leave the group at the next commit."""
 
     generation: int
 
 
-class LeaveTask(WireMessage, name="leave"):
+class LeaveTask(ToWorker, name="leave"):
     """Exit; with ``save`` write the state first, and retry for ``grace_s`` seconds."""
 
     save: bool = False
     grace_s: float = 0.0
 
 
-class AbortGroup(WireMessage, name="abort"):
+class AbortGroup(ToWorker, name="abort"):
     """A member is dead: cut the connections to the other members."""
 
 
-class SendCopies(WireMessage, name="send_copies"):
+class SendCopies(ToWorker, name="send_copies"):
     """Keep a copy of the state on this copy server while this worker leads its group."""
 
     copy: CopyPlace | None = None
 
 
-class AskPosition(WireMessage, name="position"):
+class AskPosition(ToWorker, name="position"):
     """Request a :class:`WorkerPosition`."""
 
 
-TO_WORKER: Final = by_type(FormGroup, GatherMembers, LeaveTask, AbortGroup, AskPosition, SendCopies)
+FROM_WORKER: Final = by_type(FromWorker)
+TO_WORKER: Final = by_type(ToWorker)

@@ -55,18 +55,6 @@ def test_two_agents_on_one_node_do_not_push_each_other_out(
     assert hub.nodes() == {"n1": 2}
 
 
-def test_an_abandoned_hub_sends_nothing(
-    hub: AgentHub, comes: Comes, inbox: MessageInbox, launcher: AgentLauncher
-) -> None:
-    start(launcher, "n1")
-    agent = comes("n1")
-    agent.hear("spawn")
-    before = len(inbox.all)
-    hub.abandon()
-    assert agent.is_sent_away()
-    assert len(inbox.all) == before
-
-
 def test_how_a_worker_ended_is_handed_on(comes: Comes, inbox: MessageInbox, launcher: AgentLauncher) -> None:
     start(launcher, "n1")
     agent = comes("n1")
