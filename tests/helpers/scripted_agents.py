@@ -134,8 +134,7 @@ class Simple:
             self.spawn(node)
 
     def spawn(self, node: str) -> None:
-        how: dict[str, Any] = {"place": GroupPlace(3, 0, 1), "finish_code": 7, "finish_file": "/f/over"}
-        self.context.spawn(node, self.context.name(node, 0), argv=["x.py"], env={}, **how)
+        self.context.spawn(node, self.context.name(node, 0), env={}, place=GroupPlace(3, 0, 1))
 
     def node_gone(self, node: str) -> None:
         self.started.discard(node)

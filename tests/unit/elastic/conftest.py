@@ -44,5 +44,6 @@ def comes(hub: AgentHub) -> Iterator[Callable[..., Agent]]:
 @pytest.fixture
 def launcher(hub: AgentHub, tmp_path: Path) -> AgentLauncher:
     launches = AgentLauncher("simple", Simple, hub)
-    launches.add("t", {"argv": ["x.py"], "folder": str(tmp_path / "t")})
+    ends = {"finish_code": 7, "finish_file": "/f/over"}
+    launches.add("t", {"argv": ["x.py"], "folder": str(tmp_path / "t"), **ends})
     return launches

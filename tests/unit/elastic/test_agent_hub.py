@@ -99,7 +99,7 @@ def test_who_stops_workers_that_wait_hears_of_their_end_later(hub: AgentHub, com
         def set_nodes(self, nodes: tuple[str, ...], **_: object) -> None:
             names = [self.context.name(node, 0) for node in nodes]
             for node, name in zip(nodes, names, strict=True):
-                self.context.spawn(node, name, argv=["x.py"], env={})
+                self.context.spawn(node, name, env={})
             for name in names:
                 self.context.stop(name, grace_s=0.0)
                 ended.append(f"asked for {name[0]}")

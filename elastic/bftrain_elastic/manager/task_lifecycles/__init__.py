@@ -6,7 +6,7 @@ All calls happen in the hub's thread, and must not block.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bftrain_elastic.manager import environment
@@ -52,19 +52,21 @@ class TaskContext:
         """Return a name for a new worker; names are never reused."""
         return self._hub.new_name(self._task, node, slot)
 
-    def spawn(self, node: str, worker: str, **how: Any) -> None:  # noqa: ANN401 - fields of SpawnWorker
-        """Start ``worker`` on ``node`` as soon as no other task is left there. ``how`` are fields of ``SpawnWorker``.
+    def spawn(self, node: str, worker: str, *, env: Mapping[str, str], **how: Any) -> None:  # noqa: ANN401 - fields of SpawnWorker
+        """Start ``worker`` for the job on ``node`` as soon as no other task is left there.
 
-        A warm worker, the default, is a script, run by a fork of a process that has imported torch; a cold one is any
+        ``env`` is added to the job's environment; ``how`` are fields of ``SpawnWorker``, with the job's as defaults. A
+        warm worker, the default, is a script, run by a fork of a process that has imported torch; a cold one is any
         command. ``want_port`` picks a free port of the node, passes it to the lifecycle, and sets MASTER_PORT. The
         worker sees the GPU of its slot, or with ``all_gpus`` all GPUs of its agent. ``place`` is returned in
-        :class:`LeftWorker`. An exit with ``finish_code``, or with 0 while ``finish_file`` exists, is ``finished``.
+        :class:`LeftWorker`.
         """
-        argv, warm = environment.command(self._job, how["argv"], how["env"], warm=how.get("warm", True))
-        how |= {"argv": argv, "warm": warm, "env": dict(how["env"])}
-        log = f"{self._job.logs}/{node.replace('/', '_')}-{how.get('slot', 0)}.log"
-        how |= {"task": self._task, "cwd": self._job.cwd, "log": log}
-        self._hub.spawn(node, SpawnWorker(worker=worker, **how))
+        job, env = self._job, {**self._job.env, "BFTRAIN_FOLDER": self._job.folder, **env}
+        argv, warm = environment.command(job, how.get("argv", job.argv), env, warm=how.get("warm", True))
+        log = f"{job.logs}/{node.replace('/', '_')}-{how.get('slot', 0)}.log"
+        ends = {"finish_code": job.finish_code, "finish_file": job.finish_path}
+        how |= {"task": self._task, "argv": argv, "warm": warm, "env": env, "cwd": job.cwd, "log": log}
+        self._hub.spawn(node, SpawnWorker(worker=worker, **ends | how))
 
     def inspect(self, worker: str) -> None:
         """Request a dump of a worker's stacks into its log; ``inspected`` receives the state of its process."""

@@ -56,25 +56,13 @@ class TrainingEnd:
     _context: TaskContext
     _members: GroupMembers
     _supervision: TaskSupervision
-    done: bool = False
-    failure: str = ""  # reason of the failure
     finished: bool = False  # the program reported that its work is done
     _left_at: float = 0.0  # time since which workers must follow the first one; 0 before its exit
-    _reported: bool = True  # the outcome or the pause was reported to the manager
-
-    @property
-    def over(self) -> bool:
-        """Whether no new workers are started."""
-        return self.done or bool(self.failure)
-
-    def begin_again(self) -> None:
-        """Continue: the task has nodes again, or its first worker failed during its final phase."""
-        self.done, self.failure, self._reported = False, "", False
 
     def finish(self, step: int) -> None:
         """Record that the training has finished; the script may continue, for example to evaluate the result."""
-        if not self.done:
-            self.done, self.failure, self._left_at = True, "", 0.0
+        if not self._supervision.done:
+            self._supervision.done, self._supervision.failure, self._left_at = True, "", 0.0
             self._supervision.further(step)
             for member in self._members:
                 if member.phase in {MemberPhase.COMING, MemberPhase.READY}:
@@ -82,13 +70,13 @@ class TrainingEnd:
 
     def record_finished(self) -> None:
         """Record that the program reported its work as done, which stays valid if its processes fail later."""
-        if not self.over:
+        if not self._supervision.over:
             self.finished = True
             self.finish(self._supervision.step)
 
     def fail(self, reason: str) -> None:
         """Fail the task, and end its workers."""
-        self.failure, self._left_at = reason.strip(), self._context.now()
+        self._supervision.failure, self._left_at = reason.strip(), self._context.now()
         for member in self._members:
             self._members.dismiss(member, grace_s=0.0)
 
@@ -99,17 +87,17 @@ class TrainingEnd:
 
     def exited(self, member: GroupMember, end: WorkerExit, *, leads: bool) -> None:
         """Handle an exit. After the first worker the rest follow, or its final phase is retried."""
-        if self.done and (leads or member.finished):
+        if self._supervision.done and (leads or member.finished):
             if end.code == 0 or self.finished:
                 self.first_worker_left()
             else:
-                self.begin_again()
+                self._supervision.begin_again()
 
     def tick(self, now: float) -> None:
         """Stop workers that do not follow the first one. Workers that finished training may take their time."""
-        if not (self.over and self._left_at and self._members) or now - self._left_at <= FAREWELL_S:
+        if not (self._supervision.over and self._left_at and self._members) or now - self._left_at <= FAREWELL_S:
             return
-        if self.failure:
+        if self._supervision.failure:
             self._left_at = now
             for member in self._members:
                 self._context.stop(member.name, grace_s=0.0)
@@ -129,17 +117,6 @@ class TrainingEnd:
                 self._context.stop(member.name, grace_s=self._job.stop_grace_s)
                 member.phase = MemberPhase.GOING
 
-    def report_end(self) -> bool:
-        """Report the outcome once all workers have left; return whether this call reported it."""
-        if not self.over:
-            for member in self._members.of(MemberPhase.COMING):
-                self._members.dismiss(member, grace_s=0.0)
-        if self._members or self._reported:
-            return False
-        self._reported = True
-        self._supervision.report_end(done=self.done, failure=self.failure)
-        return True
-
 
 class NativeLifecycle(SupervisedLifecycle):
     """One task under the native launcher."""
@@ -158,27 +135,19 @@ class NativeLifecycle(SupervisedLifecycle):
 
     def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
         """Keep these nodes; clear those in ``at_once``."""
-        self._nodes.assign(nodes)
-        for node in sorted(at_once):
-            self._supervision.node_leaves(node)
-        for member in self._members:
-            if member.node in at_once:
-                self._members.dismiss(member, grace_s=0.0)
-        if nodes and not self._end.done:
-            if self._end.failure:  # the task gets another try
-                self._supervision.reset()
-                self._forming.reset()
-            self._end.begin_again()
-        self._advance()
+        if nodes and self._supervision.failure:  # the task gets another try
+            self._forming.reset()
+        super().set_nodes(nodes, at_once=at_once)
 
-    def notice(self, node: str, grace_s: float) -> None:  # noqa: ARG002 - the agent ends what stays longer
-        """Leave a node at the next commit: the state moves to other nodes, or to the folder as a last resort."""
-        self._nodes.noticed.add(node)
-        self._supervision.node_leaves(node)
+    def _clear(self, nodes: frozenset[str]) -> None:
+        for member in self._members:
+            if member.node in nodes:
+                self._members.dismiss(member, grace_s=0.0)
+
+    def _leave(self, node: str, grace_s: float) -> None:  # noqa: ARG002 - the state moves at the next commit
         for member in self._members.of(MemberPhase.COMING):
             if member.node == node:
                 self._members.dismiss(member, grace_s=0.0)
-        self._advance()
 
     def spawned(self, worker: str, port: int) -> None:
         """Do nothing here: a worker reports itself when it is ready."""
@@ -188,7 +157,7 @@ class NativeLifecycle(SupervisedLifecycle):
         member = self._members.by_name.pop(worker, None)
         if member is None:
             return
-        if exit.finished and member.stays and not member.ended and not self._end.over:
+        if exit.finished and member.stays and not member.ended and not self._supervision.over:
             member.finished = True
             self._end.record_finished()
         self._end.exited(member, exit, leads=member.name == self._group.leader)
@@ -197,15 +166,13 @@ class NativeLifecycle(SupervisedLifecycle):
             how = f"{exit_text(member.name, exit.code)} before the state of step {member.step} was on disk"
             since = f"step {saved}" if saved >= 0 else "the last save"
             self._supervision.note(f"{how}{last_word(exit.tail)}; the task continues from {since}")
-        if member.phase is MemberPhase.IN and (not self._end.done or self._end.finished):
+        if member.phase is MemberPhase.IN and (not self._supervision.done or self._end.finished):
             self._group.lost_member(self._context.now())
         stuck = member.phase is MemberPhase.IN and exit.code == os.EX_TEMPFAIL  # it lost its group and exited
-        ordered = member.ended or member.phase is MemberPhase.GOING or self._end.over
+        ordered = member.ended or member.phase is MemberPhase.GOING or self._supervision.over
         if not (ordered or stuck) and member.node in self._nodes.all and self._context.slots(member.node):
             self._record_death(member, exit)
-        if not any(other.node == member.node for other in self._members):
-            self._context.emit({"type": "vacated", "nodes": [member.node]})
-        self._advance()
+        self._left(member.node, self._members)
 
     def adopt(self, node: str, left: LeftWorker) -> bool:
         """Take over a worker that outlived its manager, unless other workers have the state.
@@ -216,7 +183,7 @@ class NativeLifecycle(SupervisedLifecycle):
         if left.exit is not None:
             return self._adopt_ended(node, left, left.exit)
         others = any(member.step != NOTHING for member in self._members)
-        if node not in self._nodes.wanted or self._end.over or (others and not self._members.adopted_at):
+        if node not in self._nodes.wanted or self._supervision.over or (others and not self._members.adopted_at):
             return False
         member = GroupMember(left.worker, node, left.slot, self._context.now())
         self._members.adopted_at = self._members.adopted_at or member.since
@@ -244,7 +211,7 @@ class NativeLifecycle(SupervisedLifecycle):
                     self._on_formation_progress(message, leads=worker == self._group.leader)
             case StepReport() if member.phase is MemberPhase.COMING:
                 member.astray += 1
-                if member.astray == ASTRAY and not self._end.over:
+                if member.astray == ASTRAY and not self._supervision.over:
                     self._end.fail(f"{worker} trains alone: its script never called {self.entrance}")
             case StepReport():
                 self._supervision.note(self._group.reported(message.t))
@@ -285,16 +252,16 @@ class NativeLifecycle(SupervisedLifecycle):
     def _supervise(self, now: float) -> None:
         """Judge deaths, and detect stalls."""
         members = self._members.group
-        trains = bool(members) and self._group.confirmed and not self._group.broken_at and not self._end.over
+        trains = bool(members) and self._group.confirmed and not self._group.broken_at and not self._supervision.over
         (self._supervision.stalls.trains if trains else self._supervision.stalls.rests)(now)
-        starts = not (members or self._members.of(MemberPhase.READY) or self._end.over)
+        starts = not (members or self._members.of(MemberPhase.READY) or self._supervision.over)
         coming = self._members.of(MemberPhase.COMING) if starts else []
         verdict = self._supervision.tick(
             {member.name: (member.rank, member.node) for member in members},
             min((member.since for member in coming), default=None),
         )
         failure = verdict.failure or self._forming.given_up(now)
-        if failure and not self._end.over:
+        if failure and not self._supervision.over:
             self._end.fail(failure)
         elif verdict.restart and members:
             self._group.stalled = True
@@ -310,7 +277,7 @@ class NativeLifecycle(SupervisedLifecycle):
             member.since = self._context.now()
         if message.reason and message.generation == self._group.generation:
             self._group.lost_member(self._context.now(), message.reason)
-            if not (self._end.over or self._group.explained):
+            if not (self._supervision.over or self._group.explained):
                 self._supervision.lost(f"{member.name} lost the group: {message.reason}")
         if self._end.finished and member.phase is MemberPhase.READY:
             self._members.dismiss(member, grace_s=self._job.stop_grace_s)
@@ -359,7 +326,7 @@ class NativeLifecycle(SupervisedLifecycle):
         if end.code > 0:
             text = f"{exit_text(left.worker, end.code)} while no manager listened"
             self._supervision.died(WorkerDeath(text, node, frozenset({node}), end, self._context.now() - end.ago_s))
-        if left.done and left.place.rank == 0 and end.code == 0 and not self._end.done:
+        if left.done and left.place.rank == 0 and end.code == 0 and not self._supervision.done:
             self._end.finish(left.step)
             self._end.first_worker_left(again=True)
             self._advance()
@@ -367,7 +334,7 @@ class NativeLifecycle(SupervisedLifecycle):
             self._end.record_finished()
             self._end.first_worker_left(again=True)
             self._advance()
-        return (left.done or self._end.finished) and self._end.done
+        return (left.done or self._end.finished) and self._supervision.done
 
     def _record_group_member(self, member: GroupMember, left: LeftWorker) -> None:
         """Record that a worker is in a group; the group counts as confirmed once all members are found."""
@@ -385,12 +352,16 @@ class NativeLifecycle(SupervisedLifecycle):
 
     def _advance(self) -> None:
         wanted = self._nodes.wanted
-        if self._end.done:
+        if self._supervision.done:
             self._end.stop_unwanted(wanted)
-        if self._end.over or not wanted:
-            if self._end.report_end():
+        if self._supervision.over or not wanted:
+            if not self._supervision.over:
+                for member in self._members.of(MemberPhase.COMING):
+                    self._members.dismiss(member, grace_s=0.0)
+            if not (self._members or self._supervision.end_reported):
+                self._supervision.report_end()
                 self._group.end()
-            if self._end.over:
+            if self._supervision.over:
                 return
         if not (self._supervision.failures.undecided or self._nodes.waiting):
             self._members.spawn_missing()

@@ -189,7 +189,7 @@ class GroupMembers:
         self._context = context
         self._nodes = nodes
         self._supervision = supervision
-        self._env = {**job.env, "BFTRAIN_LAUNCHER": launcher, "BFTRAIN_FOLDER": job.folder}
+        self._env = {"BFTRAIN_LAUNCHER": launcher}
         self.by_name: dict[str, GroupMember] = {}
         self._number = 0
         self.present = PresentGroup()
@@ -259,9 +259,7 @@ class GroupMembers:
     def _spawn(self, node: str, slot: int) -> None:
         name, now = self._context.name(node, slot), self._context.now()
         self.add(GroupMember(name, node, slot, now, coming_since=now))
-        job, env = self._job, self._env | self._peer()
-        ends, file = job.finish_code, job.finish_path
-        self._context.spawn(node, name, argv=job.argv, env=env, slot=slot, finish_code=ends, finish_file=file)
+        self._context.spawn(node, name, env=self._env | self._peer(), slot=slot)
 
     def _peer(self) -> dict[str, str]:
         """Return the address where a new worker reads the state's shape; empty if no worker has the state."""

@@ -72,28 +72,14 @@ class ProcessLifecycle(SupervisedLifecycle):
         self._finished_at: float | None = None  # time when the program reported that its work is done
         self._retry = RetryDelay(RETRY_S, LONGEST_RETRY_S)
         self._broken = False  # the current group lost a member
-        self._over = ""
-        self._paused = True
 
-    def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
-        """Keep these nodes; clear those in ``at_once``."""
-        self._nodes.assign(nodes)
-        if nodes and self._over != "done":
-            if self._over:
-                self._supervision.reset()
-            self._over, self._paused = "", False
-        for node in sorted(at_once):
-            self._node_leaves(node)
-        self._stop_all(0.0, at_once)
-        self._advance()
+    def _clear(self, nodes: frozenset[str]) -> None:
+        self._stop_all(0.0, nodes)
 
-    def notice(self, node: str, grace_s: float) -> None:
-        """Leave a node before its preemption: all processes write their checkpoints, and restart elsewhere."""
-        self._nodes.noticed.add(node)
-        self._node_leaves(node)
+    def _leave(self, node: str, grace_s: float) -> None:
+        """Let all processes write their checkpoints; they restart elsewhere."""
         if node in self._used:
             self._stop_all(grace_s)
-        self._advance()
 
     def adopt(self, node: str, left: LeftWorker) -> bool:
         """Take over a process of another manager, or its exit.
@@ -103,15 +89,15 @@ class ProcessLifecycle(SupervisedLifecycle):
         """
         place = left.place
         age = (epoch_of(left.worker), place.generation)
-        if self._over or not place.workers or age < self._age:
+        if self._supervision.over or not place.workers or age < self._age:
             return False
         # Accepted also from a node that was given up: the work is done
         if left.exit is not None and left.exit.finished:
-            self._finished_at, self._paused = self._finished_at or self._context.now(), False
+            self._finished_at, self._supervision.end_reported = self._finished_at or self._context.now(), False
         elif node not in self._nodes.all:
             if left.exit is None or left.exit.code or left.exit.stopped:
                 return False
-            self._paused = False  # it exited before its node was given up, and may have finished
+            self._supervision.end_reported = False  # it exited before its node was given up, and may have finished
         if age > self._age:
             self._stop_all(0.0)  # stop the processes of an older group
             self._age, self._generation, self._size_of_group = age, place.generation, place.workers
@@ -181,9 +167,7 @@ class ProcessLifecycle(SupervisedLifecycle):
             self._ended_by_itself(process, exit)
         elif self._broken and exit.code > 0:  # it may have died first, even if another death was reported earlier
             self._record_death(process, exit)
-        if not any(one.node == process.node for one in self._running.values()):
-            self._context.emit({"type": "vacated", "nodes": [process.node]})
-        self._advance()
+        self._left(process.node, self._running.values())
 
     def tick(self, now: float) -> None:
         """Assume that a silent command runs, and check time limits."""
@@ -219,35 +203,33 @@ class ProcessLifecycle(SupervisedLifecycle):
         started = self._reported or now - self._since > max(SILENT_S, start_up_s)
         stops = any(process.stopping for process in self._running.values())
         stalls = self._supervision.stalls
-        if not (self._running and started) or stops or self._over or self._finished_at is not None:
+        if not (self._running and started) or stops or self._supervision.over or self._finished_at is not None:
             stalls.rests(now)
         elif stalls.pace_s > 0:  # a pace is known after two steps, for programs that report steps
             stalls.trains(now)
         ranks = {process.name: (process.rank, process.node) for process in self._running.values()}
         verdict = self._supervision.tick(ranks)
-        if verdict.failure and not self._over:
-            self._over = verdict.failure
+        if verdict.failure and not self._supervision.over:
+            self._supervision.failure = verdict.failure
             self._stop_all(0.0)
         elif verdict.restart:
             self._stop_all(BROKEN_GRACE_S)
 
     def _advance(self) -> None:
+        supervision = self._supervision
         if self._running:
             planned = not self._nodes.wanted or (self._confirmed and self._nodes_changed)
-            if self._over or (planned and not self._is_ending):
+            if supervision.over or (planned and not self._is_ending):
                 self._stop_all(self._job.stop_grace_s)
             return
         self._to_start = []
-        over = self._ended or self._finished_at is not None
-        if over and not self._over and not self._decide_end():
+        if (self._ended or self._finished_at is not None) and not supervision.over and not self._decide_end():
             return
-        if self._over or not self._nodes.wanted:
-            if not self._paused:
-                self._paused, self._confirmed = True, True
-                done, finished = self._over == "done", self._finished_at is not None
-                self._supervision.report_end(done=done, failure=self._over, finished=finished)
+        if supervision.over or not self._nodes.wanted:
+            self._confirmed |= not supervision.end_reported
+            supervision.report_end(finished=self._finished_at is not None)
             return
-        there, undecided = self._nodes.here, self._supervision.failures.undecided
+        there, undecided = self._nodes.here, supervision.failures.undecided
         if there and not (self._nodes.waiting or undecided or self._retry.waits(self._context.now())):
             self._start(there)
 
@@ -294,9 +276,9 @@ class ProcessLifecycle(SupervisedLifecycle):
             if now - max(at_s for at_s, _ in ended.values()) <= self._context.settle_s:
                 return False
             if self._supervision.is_early:
-                self._ended, self._over = {}, self._supervision.ended_early()
+                self._ended, self._supervision.failure = {}, self._supervision.ended_early()
                 return True
-        self._over = "done"
+        self._supervision.done = True
         return True
 
     def _record_death(self, process: GroupProcess, end: WorkerExit) -> None:
@@ -332,11 +314,8 @@ class ProcessLifecycle(SupervisedLifecycle):
 
     def _launch(self, process: GroupProcess, address: str, port: int) -> None:
         """Start a process with torchrun's environment variables. The port of rank 0 is 0: its agent picks one."""
-        job = self._job
         env = {
-            **job.env,
             "BFTRAIN_LAUNCHER": self.launcher,
-            "BFTRAIN_FOLDER": job.folder,
             "BFTRAIN_SIZE": str(len(self._used)),
             "RANK": str(process.rank),
             "LOCAL_RANK": str(process.slot),
@@ -350,15 +329,12 @@ class ProcessLifecycle(SupervisedLifecycle):
         self._context.spawn(
             process.node,
             process.name,
-            argv=job.argv,
             env=env,
             slot=process.slot,
-            warm=job.argv[0].endswith(".py"),
+            warm=self._job.argv[0].endswith(".py"),
             want_port=process.rank == 0,
             all_gpus=True,
             place=GroupPlace(self._generation, process.rank, self._size_of_group),
-            finish_code=job.finish_code,
-            finish_file=job.finish_path,
         )
 
     def _confirm(self) -> None:

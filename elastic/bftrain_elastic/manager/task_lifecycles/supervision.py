@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import TaskContext
@@ -118,6 +118,9 @@ class TaskSupervision:
         self._drift_step = 0  # step of the latest note on diverging replicas
         self._early_ends = 0  # consecutive exits with 0 before the work was done, with no step since the previous one
         self._early_step = -1  # step of the latest early exit
+        self.done = False  # the training has finished
+        self.failure = ""  # reason of the failure
+        self.end_reported = True  # the outcome or the pause was reported to the manager
 
     def reported(self, message: StepReport) -> None:
         """Record and report a step."""
@@ -186,11 +189,18 @@ class TaskSupervision:
         if self._inspection is not None:
             self._inspection.process_state(worker, process_state)
 
-    def reset(self) -> None:
-        """Allow the task another try."""
-        self.failures.reset()
-        self.stalls = StallWatch(self._job.stall_limit_s)
-        self._inspection, self._where, self._bad_losses, self._early_ends = None, "", 0, 0
+    @property
+    def over(self) -> bool:
+        """Whether no new workers are started."""
+        return self.done or bool(self.failure)
+
+    def begin_again(self) -> None:
+        """Continue: the task has nodes again, or its last phase is repeated. A failed task gets another try."""
+        if self.failure:
+            self.failures.reset()
+            self.stalls = StallWatch(self._job.stall_limit_s)
+            self._inspection, self._where, self._bad_losses, self._early_ends = None, "", 0, 0
+        self.done, self.failure, self.end_reported = False, "", False
 
     @property
     def write_limit_s(self) -> float:
@@ -255,12 +265,15 @@ class TaskSupervision:
         event = {"type": "confirmed", "generation": generation, "size": len(nodes)}
         self._context.emit({**event, "nodes": list(nodes), "step": step, **sizes})
 
-    def report_end(self, *, done: bool, failure: str = "", finished: bool = True) -> None:
-        """Report that all workers have left: the task is done, has failed, or is paused."""
-        if done:
+    def report_end(self, *, finished: bool = True) -> None:
+        """Report, once, that all workers have left: the task is done, has failed, or is paused."""
+        if self.end_reported:
+            return
+        self.end_reported = True
+        if self.done:
             self._context.emit({"type": "done", "step": self.step, "finished": finished})
-        elif failure:
-            self._context.emit({"type": "failed", "reason": failure})
+        elif self.failure:
+            self._context.emit({"type": "failed", "reason": self.failure})
         else:
             self._context.emit({"type": "paused", "step": self.step})
 
@@ -301,6 +314,12 @@ class TaskSupervision:
         return f"its loss is not a number (NaN or infinite) since step {step}, for {now - at_s:.0f} s"
 
 
+class OnNode(Protocol):
+    """A worker."""
+
+    node: str
+
+
 class SupervisedLifecycle:
     """The common part of the lifecycles of all launchers."""
 
@@ -309,6 +328,23 @@ class SupervisedLifecycle:
         self._context = context
         self._nodes = AssignedNodes(context)
         self._supervision = TaskSupervision(job, context)
+
+    def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
+        """Keep these nodes; clear those in ``at_once``."""
+        self._nodes.assign(nodes)
+        for node in sorted(at_once):
+            self._node_leaves(node)
+        if nodes and not self._supervision.done:
+            self._supervision.begin_again()
+        self._clear(at_once)
+        self._advance()
+
+    def notice(self, node: str, grace_s: float) -> None:
+        """Leave a node before its preemption; the agent ends the processes that stay longer."""
+        self._nodes.noticed.add(node)
+        self._node_leaves(node)
+        self._leave(node, grace_s)
+        self._advance()
 
     def set_batch(self, batch: int) -> None:
         """Set the samples per step of all workers together; applied as soon as they may form a new group."""
@@ -333,6 +369,20 @@ class SupervisedLifecycle:
 
     def _node_leaves(self, node: str) -> None:
         self._supervision.node_leaves(node)
+
+    def _left(self, node: str, others: Iterable[OnNode]) -> None:
+        """Handle that a worker has exited, and report an empty node; ``others`` are the remaining workers."""
+        if not any(one.node == node for one in others):
+            self._context.emit({"type": "vacated", "nodes": [node]})
+        self._advance()
+
+    def _clear(self, nodes: frozenset[str]) -> None:
+        """Kill the workers on these nodes."""
+        raise NotImplementedError
+
+    def _leave(self, node: str, grace_s: float) -> None:
+        """Stop the workers that cannot wait for a planned change to leave a node with a preemption notice."""
+        raise NotImplementedError
 
     def _advance(self) -> None:
         """Do all pending work."""
