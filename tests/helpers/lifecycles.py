@@ -7,27 +7,10 @@ from typing import Any
 
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import TaskContext, TaskLifecycle
-from bftrain_elastic.manager.task_lifecycles.native import (
-    ASTRAY,
-    FAREWELL_S,
-    LONGEST_RETRY_S,
-    REPEAT_S,
-    NativeLifecycle,
-)
-from bftrain_elastic.manager.task_lifecycles.native_group import (
-    ABORT_S,
-    COMPANY_S,
-    FIRST_S,
-    HANG_S,
-    LONGEST_S,
-    SURVIVED,
-    UNHEEDED,
-)
-from bftrain_elastic.manager.task_lifecycles.process import COMPANY_S as PROCESS_COMPANY_S
-from bftrain_elastic.manager.task_lifecycles.process import LONGEST_RETRY_S as PROCESS_RETRY_S
-from bftrain_elastic.manager.task_lifecycles.process import SILENT_S, ProcessLifecycle
-from bftrain_elastic.manager.task_lifecycles.stalls import LOADING_S, MEETING_S
-from bftrain_elastic.manager.task_lifecycles.supervision import ABSENCE_S
+from bftrain_elastic.manager.task_lifecycles.native import ASTRAY, NativeLifecycle
+from bftrain_elastic.manager.task_lifecycles.native_group import SURVIVED, UNHEEDED
+from bftrain_elastic.manager.task_lifecycles.process import ProcessLifecycle
+from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire.agent_messages import LeftWorker, WorkerExit
 from bftrain_elastic.wire.messages import Message, WireMessage, decode, encode, read_message
 from bftrain_elastic.wire.worker_messages import FROM_WORKER, CopyPlace, StepReport
@@ -44,8 +27,6 @@ __all__ = [
     "LONGEST_RETRY_S",
     "LONGEST_S",
     "MEETING_S",
-    "PROCESS_COMPANY_S",
-    "PROCESS_RETRY_S",
     "REPEAT_S",
     "SILENT_S",
     "SURVIVED",
@@ -65,6 +46,16 @@ __all__ = [
     "at",
     "left_worker",
 ]
+
+ABORT_S, ABSENCE_S, COMPANY_S, FAREWELL_S = (
+    TIMEOUTS.abort_s,
+    TIMEOUTS.absence_s,
+    TIMEOUTS.company_s,
+    TIMEOUTS.farewell_s,
+)
+FIRST_S, LONGEST_S = TIMEOUTS.growth_retry_s, TIMEOUTS.growth_longest_retry_s
+HANG_S, LOADING_S, MEETING_S, REPEAT_S = TIMEOUTS.hang_s, TIMEOUTS.loading_s, TIMEOUTS.meeting_s, TIMEOUTS.repeat_s
+LONGEST_RETRY_S, SILENT_S = TIMEOUTS.longest_retry_s, TIMEOUTS.silent_command_s
 
 
 class RecordedContext(TaskContext):

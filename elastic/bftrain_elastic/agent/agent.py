@@ -33,6 +33,7 @@ from bftrain_elastic.agent.prefork_server import NOTICES
 from bftrain_elastic.agent.process_tree import adopt_orphans, die_with, end_descendants, handles_sigterm, state_of
 from bftrain_elastic.agent.worker_records import EndedWorkers, WorkerRecord, limit_logs
 from bftrain_elastic.errors import BadMessage, ElasticError
+from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire import agent_messages as messages
 from bftrain_elastic.wire.messages import Message, WireMessage, read_message
 from bftrain_elastic.wire.network_interfaces import free_port, networking
@@ -40,11 +41,6 @@ from bftrain_elastic.wire.worker_messages import FROM_WORKER
 from bftrain_elastic.worker.termination import GRACE
 
 _KILLED: Final = -int(signal.SIGKILL)
-_BEAT_S: Final = 1.0  # interval of heartbeats to the prefork servers
-_OBEY_S: Final = 3.0  # time limit for a prefork server to carry out an order
-# A scheduler may send SIGTERM twice within this time: directly, and through its own step (srun)
-_ONE_NOTICE_S: Final = 1.0
-_REAP_S: Final = 0.02  # time that the manager waits to hear of the last exits
 
 
 class NodeAgent:
@@ -133,7 +129,7 @@ class NodeAgent:
             if worker.kill_at and now >= worker.kill_at:
                 self._kill(worker)
         if now >= self._beat_at:
-            self._beat_at = now + _BEAT_S
+            self._beat_at = now + TIMEOUTS.prefork_beat_s
             for prefork in self._preforks:
                 prefork.start()
                 prefork.send(messages.Alive())
@@ -153,7 +149,7 @@ class NodeAgent:
 
     def _on_signal(self, number: int) -> None:
         name, now = signal.Signals(number).name, time.monotonic()
-        again = number == signal.SIGTERM and now - self._terminated_at > _ONE_NOTICE_S
+        again = number == signal.SIGTERM and now - self._terminated_at > TIMEOUTS.one_notice_s
         if number == signal.SIGINT or self._program_ended() or again:
             self._leaving = name
         else:
@@ -168,7 +164,7 @@ class NodeAgent:
         elif not self._leave_at:
             now, grace_s = time.monotonic(), self._settings.grace_s
             self._leave_at, self._leave_why = now + grace_s, why
-            self._ask_at = now + min(_ONE_NOTICE_S, grace_s / 4)  # their own SIGTERM has been noticed by then
+            self._ask_at = now + min(TIMEOUTS.one_notice_s, grace_s / 4)  # their own SIGTERM has been noticed by then
             if self._link.welcomed:
                 self._send_notice()
 
@@ -190,7 +186,7 @@ class NodeAgent:
         for name in list(self._workers):
             self._worker_socket.drain(name)
         exit_codes: dict[int, int] = {}
-        end_descendants(_REAP_S, exit_codes)
+        end_descendants(TIMEOUTS.reap_s, exit_codes)
         for worker in list(self._workers.values()):
             if exit_codes.get(worker.pid, _KILLED) != _KILLED:
                 self._record_exit(worker, exit_codes[worker.pid])
@@ -411,7 +407,7 @@ class NodeAgent:
     def _replace_prefork_if_needed(self, prefork: PreforkProcess, now: float) -> None:
         """Kill a prefork server that was stopped (SIGSTOP), or imports longer than its limit while an order waits."""
         workers = self._workers_of(prefork)
-        waits = any(one.ordered_at and now - one.ordered_at > _OBEY_S for one in workers)
+        waits = any(one.ordered_at and now - one.ordered_at > TIMEOUTS.prefork_obeys_s for one in workers)
         if waits and prefork.kill_if_stopped():  # its workers die with it
             replaced = "it is killed, and another one takes its place"
             self._note(f"its prefork server was stopped and does not obey: {replaced}")

@@ -20,15 +20,13 @@ from pathlib import Path
 from typing import Final
 
 from bftrain_elastic.errors import BadMessage
+from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire.agent_messages import FROM_MANAGER, AgentRefused, Alive, Welcome
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
 from bftrain_elastic.wire.messages import PACKET_LIMIT, Message, WireMessage, decode, encode, read_message, text_of
 from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 from bftrain_elastic.worker.agent_channel import reachable
 
-_HEARTBEAT_S: Final = 3.0  # seconds of silence before a heartbeat
-_CONNECT_AGAIN_S: Final = 0.5
-_CONNECT_S: Final = 0.15  # blocks the agent, which must answer a SIGTERM within 0.2 s
 _PREFIX: Final = "bftrain-agent-"
 _NAME: Final = "agent"
 
@@ -93,20 +91,20 @@ class ManagerLink:
             if now >= self._silent_at:
                 wire.end(f"no sign of life for {self._silence_s:g} s")
         if self._wire is None:
-            self._connect_at = now + _CONNECT_AGAIN_S
+            self._connect_at = now + TIMEOUTS.connect_retry_s
             self._connect()
         elif now >= self._beat_at:
             self.send(Alive())
 
     def send(self, message: WireMessage) -> None:
         """Send to the manager if it is connected: a later manager asks for the state."""
-        self._beat_at = time.monotonic() + _HEARTBEAT_S  # any message counts as a heartbeat
+        self._beat_at = time.monotonic() + TIMEOUTS.heartbeat_s  # any message counts as a heartbeat
         if self._wire is not None and self._sealed.greeted:
             self._wire.send(self._sealed.seal(message.to_dict()))
 
     def _connect(self) -> None:
         try:
-            connection = socket.create_connection(self._manager, timeout=_CONNECT_S)
+            connection = socket.create_connection(self._manager, timeout=TIMEOUTS.connect_s)
         except OSError as error:
             self.trouble = f"{self._manager[0]}:{self._manager[1]}: {error.strerror or error}"
             return

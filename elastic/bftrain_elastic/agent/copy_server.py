@@ -21,6 +21,7 @@ from typing import Final
 from bftrain_elastic.agent.prefork_server import NOTICES
 from bftrain_elastic.agent.process_tree import die_with
 from bftrain_elastic.errors import BadMessage
+from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire import agent_messages as messages
 from bftrain_elastic.wire.copy_stream import (
     ROOM,
@@ -47,9 +48,6 @@ from bftrain_elastic.wire.messages import (
 from bftrain_elastic.worker.background_save import fits_in_memory
 
 _CONNECTIONS: Final = 256
-_PAUSE_S: Final = 0.1  # pause after a failed accept
-_STRANGER_S: Final = 5.0  # time limit of authentication
-_IDLE_S: Final = 60.0  # a worker that sends nothing for so long connects again
 
 
 @dataclass(eq=False, slots=True)
@@ -143,7 +141,7 @@ class CopyServer:
             try:
                 connection, _ = self._listener.accept()
             except OSError:  # the server ends, or has no file descriptors left
-                time.sleep(_PAUSE_S)
+                time.sleep(TIMEOUTS.copy_accept_retry_s)
                 continue
             try:
                 if self._slots.acquire(blocking=False):
@@ -158,11 +156,11 @@ class CopyServer:
         stream = CopyStream(connection)
         task = ""
         try:
-            stream.ends_at = time.monotonic() + _STRANGER_S
+            stream.ends_at = time.monotonic() + TIMEOUTS.authentication_s
             task = text_of(decode(stream.line(GREETING_LIMIT)), "task")
             stream.greet(copy_key(self._secret, task), "manager")
             message = stream.receive()
-            stream.patience_s, stream.ends_at = _IDLE_S, math.inf  # the worker is authenticated
+            stream.patience_s, stream.ends_at = TIMEOUTS.copy_idle_s, math.inf  # the worker is authenticated
             while True:
                 self._on_message(stream, task, message)
                 message = stream.receive()

@@ -16,12 +16,11 @@ from typing import Final, NoReturn
 from bftrain_elastic.agent.prefork_server import NOTICES
 from bftrain_elastic.agent.process_tree import end_descendants, kill, state_of
 from bftrain_elastic.retry import RetryDelay
+from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire.agent_messages import FROM_PREFORK, PreforkWarm
 from bftrain_elastic.wire.messages import LINE_LIMIT, MessageLines, WireMessage, decode, encode, read_message
 from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 
-_RETRY_S: Final = 0.2  # first delay before a restart if a server never became ready
-_LONGEST_RETRY_S: Final = 60.0
 _BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT})  # signals blocked until a fork has its own handlers
 
 
@@ -49,7 +48,7 @@ class PreforkProcess:
         self._wire: NonblockingSocket | None = None
         self.pid = 0
         self._lines = MessageLines(LINE_LIMIT)
-        self._delay = RetryDelay(_RETRY_S, _LONGEST_RETRY_S)
+        self._delay = RetryDelay(TIMEOUTS.prefork_retry_s, TIMEOUTS.prefork_longest_retry_s)
         self.warm = False
 
     @property

@@ -42,6 +42,7 @@ from bftrain_elastic.agent.process_tree import (
     session_alive,
 )
 from bftrain_elastic.errors import ElasticError
+from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire import agent_messages as messages
 from bftrain_elastic.wire.messages import LINE_LIMIT, MessageLines, WireMessage, decode, encode, read_message
 from bftrain_elastic.worker import step_records
@@ -56,10 +57,6 @@ NOTICES: Final = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, sign
 STACKS: Final = signal.SIGRTMIN + 11  # makes a warm worker write the stacks of all threads into its log
 # Signals blocked until a fork has its own handlers
 _BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT, signal.SIGCHLD, STACKS})
-_TICK_S: Final = 1.0
-# Agent timeout. The agent sends a message each second; its manager gives the node up after 12 s of silence.
-_SILENCE_S: Final = 8.0
-_ONE_NOTICE_S: Final = 1.0  # the signals of a notice reach all processes within this time
 _EMPTY: Final = 127  # exit code of a shell for a missing command
 _OURS: Final = str(Path(__file__).parents[1])
 _RUNPY: Final = "<frozen runpy>"
@@ -85,12 +82,12 @@ class PreforkServer:
             selector.register(self._agent, selectors.EVENT_READ)
             selector.register(self._signals, selectors.EVENT_READ)
             self._reap()
-            while silent_s < _SILENCE_S:
+            while silent_s < TIMEOUTS.prefork_silence_s:
                 begun = time.monotonic()
-                ready = [key.fileobj for key, _ in selector.select(_TICK_S)]
+                ready = [key.fileobj for key, _ in selector.select(TIMEOUTS.prefork_beat_s)]
                 # Count a limited time: if this process was stopped, the agent may have sent messages, or was stopped
                 # itself
-                silent_s += min(time.monotonic() - begun, 2 * _TICK_S)
+                silent_s += min(time.monotonic() - begun, 2 * TIMEOUTS.prefork_beat_s)
                 if self._signals in ready:
                     self._on_signals()
                 self._report_outlived()  # also checks the time limit
@@ -177,8 +174,8 @@ class PreforkServer:
     def _report_outlived(self) -> None:
         """Report dead workers once their children have exited, or if no SIGTERM was sent. The agent limits the time."""
         for pid, ended_at in list(self._outlived.items()):
-            asked = pid in self._asked_to_end or self._noticed_at > ended_at - _ONE_NOTICE_S
-            if not session_alive(pid) or (not asked and time.monotonic() - ended_at > _ONE_NOTICE_S):
+            asked = pid in self._asked_to_end or self._noticed_at > ended_at - TIMEOUTS.one_notice_s
+            if not session_alive(pid) or (not asked and time.monotonic() - ended_at > TIMEOUTS.one_notice_s):
                 self._report_exit(pid, -signal.SIGTERM)
 
     def _report_exit(self, pid: int, code: int) -> None:

@@ -18,6 +18,7 @@ from bftrain_elastic.errors import BadMessage
 from bftrain_elastic.manager.agent_tasks import AgentTasks
 from bftrain_elastic.manager.copy_places import CopyPlaces
 from bftrain_elastic.manager.hub_inputs import AgentConnection, AgentListener, RunningWorker, ThreadCalls
+from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire import agent_messages as wire
 from bftrain_elastic.wire.agent_messages import LeftWorker, WorkerExit
 from bftrain_elastic.wire.authenticated_stream import ALIVE_TEXT
@@ -26,11 +27,8 @@ from bftrain_elastic.wire.worker_messages import FROM_WORKER
 
 OnEvent = Callable[[Message], None]
 
-_TICK_S: Final = 0.1
 _HIDDEN: Final = "@"  # name prefix of agents that are not nodes
 _KILLED: Final = WorkerExit(-9)  # exit of a worker that never started, or that lost its agent
-_SILENCE_S: Final = 3.0  # manager silence after which agents stop the workers that depend on it
-_LIVES_S: Final = 5.0  # an agent heard this recently is alive, so a second agent on its node is not its successor
 _ENDS: Final = 10_000  # number of remembered worker exits
 
 
@@ -67,7 +65,7 @@ class AgentHub(ThreadCalls):
         super().__init__()
         self.epoch = epoch
         self.settle_s = settle_s
-        self._keep_s, self._silence_s = keep_s, None if keep_s is None else _SILENCE_S
+        self._keep_s, self._silence_s = keep_s, None if keep_s is None else TIMEOUTS.manager_silence_s
         self._on_event = emit
         self._selector = selectors.DefaultSelector()
         self._agent_listener = AgentListener(
@@ -214,7 +212,7 @@ class AgentHub(ThreadCalls):
             self.make_calls()
             now = time.monotonic()
             if now >= next_tick:
-                next_tick = now + _TICK_S
+                next_tick = now + TIMEOUTS.hub_tick_s
                 self._agent_listener.tick(now)
                 self.tasks.tick(now)
         self._agent_listener.end_all()
@@ -321,7 +319,7 @@ class AgentHub(ThreadCalls):
         identity = (message.pid, message.instance)
         older = self._agents.get(node)
         if older is not None:
-            if older.identity != identity and time.monotonic() - older.heard_at < _LIVES_S:
+            if older.identity != identity and time.monotonic() - older.heard_at < TIMEOUTS.successor_s:
                 others = f"another agent is on node '{node}', process {older.identity[0]}"
                 self._refuse(agent, node, f"{others}; process {message.pid} is to end")
             older.end("its agent connected again, or another agent uses its name")

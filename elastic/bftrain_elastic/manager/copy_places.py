@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
+from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire.agent_messages import CopyHeld, CopyServing, DropCopy
 from bftrain_elastic.wire.copy_stream import ROOM
 from bftrain_elastic.wire.messages import Message, WireMessage
 from bftrain_elastic.wire.worker_messages import CopyPlace
-
-TOGETHER_S: Final = 60.0  # nodes whose agents started within this time joined together
-_RETRY_S: Final = 60.0  # a node that refused a state is asked again after this time
 
 
 @dataclass(eq=False)
@@ -34,7 +31,10 @@ class _Server:
     def has_room(self, task: str, size: int, now: float) -> bool:
         """Return whether it takes the state of a task."""
         used = ROOM * sum(one.size for one in self.held.values() if one.task != task)
-        return 0 < self.limit >= used + ROOM * size and now - self.refused.get(task, -_RETRY_S) >= _RETRY_S
+        return (
+            0 < self.limit >= used + ROOM * size
+            and now - self.refused.get(task, -TIMEOUTS.copy_retry_s) >= TIMEOUTS.copy_retry_s
+        )
 
 
 @dataclass(eq=False)
@@ -144,7 +144,7 @@ class CopyPlaces:
 
         def rank(node: str) -> tuple[bool, float, str]:
             since = self._servers[node].since
-            return any(abs(since - one) < TOGETHER_S for one in joined), since, node
+            return any(abs(since - one) < TIMEOUTS.together_s for one in joined), since, node
 
         return min(free, key=rank)
 

@@ -17,19 +17,16 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from bftrain_elastic.errors import BadMessage
+from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire.agent_messages import SpawnWorker
 from bftrain_elastic.wire.authenticated_stream import ALIVE, AuthenticatedStream
 from bftrain_elastic.wire.messages import Message, WireMessage
 from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 
-_SILENCE_S: Final = 12.0  # agents send a message every three seconds unless their node stalls
-_LOOK_S: Final = 0.5  # interval between checks for silent connections
-_STRANGER_S: Final = 5.0  # time limit of authentication
 # Maximum number of unauthenticated connections: after a restart, all agents of a large site connect within half a
 # second. They never use more than a quarter of the file descriptors.
 _STRANGERS: Final = 8192
 _AT_ONCE: Final = 64  # connections accepted before their data is read
-_PAUSE_S: Final = 1.0  # pause after a failed accept
 
 
 class AgentListener:
@@ -75,9 +72,9 @@ class AgentListener:
             self._listen()
         if now < self._look_at:
             return
-        self._look_at = now + _LOOK_S
+        self._look_at = now + TIMEOUTS.silence_check_s
         for connection in list(self._connections):
-            patience_s = _SILENCE_S if connection.node else _STRANGER_S
+            patience_s = TIMEOUTS.agent_silence_s if connection.node else TIMEOUTS.authentication_s
             if now - connection.heard_or_since > patience_s and connection.wire is not None:
                 connection.wire.ready(selectors.EVENT_READ)  # this process may have been stopped
                 if (silent_s := now - connection.heard_or_since) > patience_s:
@@ -97,9 +94,11 @@ class AgentListener:
 
     def _pause(self, error: OSError) -> None:
         """Stop accepting for a moment: the selector would report waiting connections in an endless loop."""
-        sys.stderr.write(f"bftrain: no agent can connect: {error.strerror}; it is tried again in {_PAUSE_S:g} s\n")
+        sys.stderr.write(
+            f"bftrain: no agent can connect: {error.strerror}; it is tried again in {TIMEOUTS.accept_retry_s:g} s\n"
+        )
         self._selector.unregister(self._socket)
-        self._paused_until = time.monotonic() + _PAUSE_S
+        self._paused_until = time.monotonic() + TIMEOUTS.accept_retry_s
 
     def _accept_all(self) -> None:
         for _ in range(_AT_ONCE):

@@ -17,9 +17,9 @@ from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import MakeLifecycle
 from bftrain_elastic.manager.task_lifecycles.native import HorovodLifecycle, NativeLifecycle
 from bftrain_elastic.manager.task_lifecycles.process import ProcessLifecycle
+from bftrain_elastic.timeouts import TIMEOUTS
 
 _FOR_PYTHON: Final = frozenset({"native", "horovod"})
-_CLOSING_S: Final = 30.0
 
 
 class AgentLauncher:
@@ -70,7 +70,7 @@ class AgentLauncher:
         names = set(self._names)
         for task in names:
             self.drop(task)
-        deadline = time.monotonic() + _CLOSING_S
+        deadline = time.monotonic() + TIMEOUTS.closing_s
         while self._hub.ask(lambda: self._hub.busy(names)) and time.monotonic() < deadline:
             time.sleep(0.005)
 

@@ -21,13 +21,13 @@ from typing import Any, Final
 from zlib import crc32
 
 from bftrain_elastic.errors import BadMessage
+from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream, Side
 from bftrain_elastic.wire.messages import GREETING_LIMIT, LINE_LIMIT, Count, WireMessage, by_type, read_message
 
 PIECE_BYTES: Final = 4 * 1024 * 1024  # limit of a piece
 SMALL_BYTES: Final = 1024 * 1024  # limit of pieces with the structure of a state, and of parts that travel together
 ROOM: Final = 2  # memory for a state, as a multiple of its size: the old copy is kept until the new one is complete
-SILENCE_S: Final = 10.0  # a peer that moves no byte for so long is lost
 
 
 class ToServer(WireMessage):
@@ -113,7 +113,7 @@ class CopyStream:
     def __init__(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = connection
-        self.patience_s = SILENCE_S
+        self.patience_s = TIMEOUTS.copy_silence_s
         self.ends_at = math.inf  # monotonic deadline of the connection, however much the peer sends
         self._received = bytearray()
 

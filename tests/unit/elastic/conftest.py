@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.manager.launchers import AgentLauncher
+from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire.messages import Message
 from tests.helpers.scripted_agents import SECRET, Agent, MessageInbox, Simple
 
@@ -21,7 +23,8 @@ def inbox() -> MessageInbox:
 
 @pytest.fixture
 def hub(inbox: MessageInbox, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentHub]:
-    monkeypatch.setattr("bftrain_elastic.manager.hub_inputs._SILENCE_S", 600.0)  # these agents have no heartbeat
+    patient = replace(TIMEOUTS, agent_silence_s=600.0)  # these agents have no heartbeat
+    monkeypatch.setattr("bftrain_elastic.manager.hub_inputs.TIMEOUTS", patient)
     running = AgentHub(inbox, SECRET)
     yield running
     running.close()

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from bftrain_elastic.errors import BadJob
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.manager.hub_inputs import RunningWorker
 from bftrain_elastic.manager.launchers import AgentLauncher
+from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire.agent_messages import VERSION
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
 from tests.helpers.scripted_agents import (
@@ -133,7 +135,7 @@ def test_an_agent_that_falls_silent_is_lost(
 ) -> None:
     comes("n1")
     inbox.until("registered")
-    monkeypatch.setattr("bftrain_elastic.manager.hub_inputs._SILENCE_S", 0.1)
+    monkeypatch.setattr("bftrain_elastic.manager.hub_inputs.TIMEOUTS", replace(TIMEOUTS, agent_silence_s=0.1))
     gone = inbox.until("gone")
     assert (gone["node"], gone["reason"].startswith("no message for")) == ("n1", True)
     assert hub.nodes() == {}

@@ -22,8 +22,9 @@ from bftrain_elastic.agent.agent_settings import AgentSettings
 from bftrain_elastic.agent.node_copies import NodeCopies
 from bftrain_elastic.errors import BadCommit, BadMessage
 from bftrain_elastic.manager.agent_hub import AgentHub
-from bftrain_elastic.manager.copy_places import TOGETHER_S, CopyPlaces
+from bftrain_elastic.manager.copy_places import CopyPlaces
 from bftrain_elastic.manager.launchers import AgentLauncher
+from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire.agent_messages import CopyDropped, CopyHeld, CopyServing, DropCopy
 from bftrain_elastic.wire.copy_stream import (
     CopyPiece,
@@ -75,7 +76,7 @@ class Site:
 
 def test_a_copy_goes_to_a_node_outside_that_joined_at_another_time_and_stays_there() -> None:
     site = Site()
-    for node, age_s in (("a", 0.0), ("b", 1.0), ("c", 5.0), ("d", TOGETHER_S + 10.0)):
+    for node, age_s in (("a", 0.0), ("b", 1.0), ("c", 5.0), ("d", TIMEOUTS.together_s + 10.0)):
         site.joins(node, age_s=age_s)
     assert site.chosen("t", "a", "b") == "d", "c joined with them, and is likely to leave with them"
     site.joins("e", age_s=500.0)
@@ -469,7 +470,7 @@ def test_a_dropped_copy_that_is_arriving_is_not_kept() -> None:
 def test_strangers_have_one_deadline_and_leave_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(copy_server, "_STRANGER_S", 0.5)
+    monkeypatch.setattr(copy_server, "TIMEOUTS", replace(TIMEOUTS, authentication_s=0.5))
     with served() as server:
         with socket.create_connection(("127.0.0.1", server.port)) as slow, wait_until(20):
             slow.settimeout(0.1)
@@ -557,6 +558,6 @@ def test_a_server_that_does_not_answer_delays_nothing_for_long() -> None:
         copy = OutsideCopy()
         copy.aim(SendCopies(place))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("bftrain_elastic.wire.copy_stream.SILENCE_S", 0.3)
+            patch.setattr("bftrain_elastic.wire.copy_stream.TIMEOUTS", replace(TIMEOUTS, copy_silence_s=0.3))
             copy.send(fold({"step": 1}), 1, 0, Sending())
         assert (copy.step, copy.due) == (-1, False)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.manager.launchers import AgentLauncher
+from bftrain_elastic.timeouts import TIMEOUTS
 from tests.helpers.lifecycles import WorkerExit
 from tests.helpers.scripted_agents import SECRET, Agent, Comes, MessageInbox, Simple, exit_, left, start, started
 
@@ -49,7 +51,7 @@ def test_two_agents_on_one_node_do_not_push_each_other_out(
     comes("n1", instance="first")
     assert inbox.until("registered", 2), "one that connects again is no second one"
     assert first.is_sent_away()
-    monkeypatch.setattr("bftrain_elastic.manager.agent_hub._LIVES_S", 0.0)
+    monkeypatch.setattr("bftrain_elastic.manager.agent_hub.TIMEOUTS", replace(TIMEOUTS, successor_s=0.0))
     comes("n1", instance="second")
     assert inbox.until("registered", 3), "one that has been silent has left its node to the next one"
     assert hub.nodes() == {"n1": 2}

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tests.helpers.lifecycles import ABSENCE_S, SILENT_S, WorkerExit
-from tests.helpers.lifecycles import PROCESS_COMPANY_S as COMPANY_S
-from tests.helpers.lifecycles import PROCESS_RETRY_S as LONGEST_RETRY_S
+from tests.helpers.lifecycles import ABSENCE_S, COMPANY_S, LONGEST_RETRY_S, SILENT_S, WorkerExit
 from tests.helpers.lifecycles import ProcessCase as Play
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tests.helpers.lifecycles import PROCESS_COMPANY_S as COMPANY_S
-from tests.helpers.lifecycles import LeftWorker, StepReport, WorkerExit, left_worker
+from tests.helpers.lifecycles import COMPANY_S, LeftWorker, StepReport, WorkerExit, left_worker
 from tests.helpers.lifecycles import ProcessCase as Play
 
 

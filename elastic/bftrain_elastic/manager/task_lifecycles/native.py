@@ -15,16 +15,11 @@ from typing import ClassVar, Final
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import TaskContext
 from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, exit_text, is_connection_trouble, last_word
-from bftrain_elastic.manager.task_lifecycles.native_group import (
-    ABORT_S,
-    NOTHING,
-    GroupMember,
-    GroupMembers,
-    MemberPhase,
-)
+from bftrain_elastic.manager.task_lifecycles.native_group import NOTHING, GroupMember, GroupMembers, MemberPhase
 from bftrain_elastic.manager.task_lifecycles.stalls import FormationWatch
 from bftrain_elastic.manager.task_lifecycles.supervision import SupervisedLifecycle, TaskSupervision
 from bftrain_elastic.retry import RetryDelay
+from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire.agent_messages import LeftWorker, WorkerExit
 from bftrain_elastic.wire.messages import WireMessage
 from bftrain_elastic.wire.worker_messages import (
@@ -37,15 +32,9 @@ from bftrain_elastic.wire.worker_messages import (
     WorkFinished,
 )
 
-REPEAT_S: Final = 2.0  # interval at which an ignored notice is repeated
 ASTRAY: Final = 3  # steps outside a group that show that a script does not use groups
-RETRY_S: Final = 0.25  # delay before the second try to form a group; doubles each time
-LONGEST_RETRY_S: Final = 8.0
 # Hint for Gloo's error when ranks call different operations
 _MISMATCH: Final = " (its ranks called different operations: does each of them call state.commit() and reduce alike?)"
-
-
-FAREWELL_S: Final = 5.0  # time for the other workers to finish training after the first one
 
 
 @dataclass(eq=False)
@@ -95,7 +84,10 @@ class TrainingEnd:
 
     def tick(self, now: float) -> None:
         """Stop workers that do not follow the first one. Workers that finished training may take their time."""
-        if not (self._supervision.over and self._left_at and self._members) or now - self._left_at <= FAREWELL_S:
+        if (
+            not (self._supervision.over and self._left_at and self._members)
+            or now - self._left_at <= TIMEOUTS.farewell_s
+        ):
             return
         if self._supervision.failure:
             self._left_at = now
@@ -129,7 +121,7 @@ class NativeLifecycle(SupervisedLifecycle):
         super().__init__(task, job, context)
         self._members = GroupMembers(job, context, self._nodes, self._supervision, self.launcher)
         self._group = self._members.present
-        self._retry = RetryDelay(RETRY_S, LONGEST_RETRY_S)  # backoff for lost groups
+        self._retry = RetryDelay(TIMEOUTS.retry_s, TIMEOUTS.longest_retry_s)  # backoff for lost groups
         self._forming = FormationWatch(job.stall_limit_s)
         self._end = TrainingEnd(job, context, self._members, self._supervision)
 
@@ -238,13 +230,13 @@ class NativeLifecycle(SupervisedLifecycle):
             if member.leaves_by is not None and now > member.leaves_by:
                 member.leaves_by = None
                 self._context.stop(member.name, grace_s=0.0)
-        if members and self._group.gather_at and now - self._group.gather_at > REPEAT_S:
+        if members and self._group.gather_at and now - self._group.gather_at > TIMEOUTS.repeat_s:
             self._members.gather()
         if members and not self._group.confirmed and not self._group.broken_at and self._forming.overdue(now):
             self._group.break_up(now)  # cuts off waiting members; a lone member is killed
             if len(members) == 1:
                 self._members.kill(members[0])
-        if members and self._group.broken_at and now - self._group.broken_at > ABORT_S:
+        if members and self._group.broken_at and now - self._group.broken_at > TIMEOUTS.abort_s:
             self._members.leave_broken_group(now)
         self._end.tick(now)
         self._advance()

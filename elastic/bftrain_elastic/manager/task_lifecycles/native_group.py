@@ -11,21 +11,13 @@ from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import TaskContext
 from bftrain_elastic.manager.task_lifecycles.supervision import AssignedNodes, TaskSupervision
 from bftrain_elastic.retry import RetryDelay
+from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire.worker_messages import AbortGroup, FormGroup, GatherMembers, LeaveTask, SendCopies
 
 NOTHING: Final = -1  # step of a worker that has no state yet
-ABORT_S: Final = 0.5  # grace period between a member's death and cutting the other members' connections
-STALLED_S: Final = 5.0  # grace period to leave a stalled group
-# A member that has not left a broken group after HANG_S, or HANG_STEPS steps if that is longer, never will.
-HANG_S: Final = 60.0
-HANG_STEPS: Final = 5.0
+HANG_STEPS: Final = 5.0  # time limit for leaving a broken group as a multiple of the step time
 UNHEEDED: Final = 20  # number of steps without a commit before a note explains why no change happens
 SURVIVED: Final = 3  # steps after which a new worker's death no longer counts as a failure to join
-COMPANY_S: Final = 5.0  # time that ready workers wait for starting ones
-
-
-FIRST_S: Final = 10.0  # first delay before a failed growth is retried; doubles each time
-LONGEST_S: Final = 600.0
 _REMARKED: Final = 2  # consecutive failures before they are reported
 
 
@@ -33,7 +25,7 @@ class GrowthRetry:
     """Tracks workers and slots that failed to join a group, and the time until the group retries them."""
 
     def __init__(self) -> None:
-        self._delay = RetryDelay(FIRST_S, LONGEST_S)
+        self._delay = RetryDelay(TIMEOUTS.growth_retry_s, TIMEOUTS.growth_longest_retry_s)
         self._aside: set[str] = set()
         self._failed = 0  # consecutive failures
 
@@ -151,7 +143,7 @@ class PresentGroup:
 
     def break_up(self, now: float) -> None:
         """Make all members leave immediately, a while after a death."""
-        self.broken_at = now - ABORT_S
+        self.broken_at = now - TIMEOUTS.abort_s
 
     def end(self) -> None:
         """Record that all members have left."""
@@ -170,7 +162,7 @@ class PresentGroup:
     @property
     def hang_s(self) -> float:
         """The allowed silence of a member after its group broke, in seconds."""
-        return STALLED_S if self.stalled else max(HANG_S, HANG_STEPS * self._pace_s)
+        return TIMEOUTS.stalled_s if self.stalled else max(TIMEOUTS.hang_s, HANG_STEPS * self._pace_s)
 
     def left(self) -> str:
         """Reset the break-up after all have left; return the reason for a lost connection if no death explains it."""
@@ -351,7 +343,7 @@ class GroupMembers:
         if not self.present.confirmed:
             # Waiting for the rest of a former manager's group is over: it dissolved, or it is time
             dissolved = any(member.step != NOTHING for member in self.of(MemberPhase.READY))
-            return self.adopted_at > 0 and (dissolved or self._context.now() - self.adopted_at > COMPANY_S)
+            return self.adopted_at > 0 and (dissolved or self._context.now() - self.adopted_at > TIMEOUTS.company_s)
         unwanted = [member for member in group if member.node not in wanted]
         ready = self._usable(self.on_wanted(self.of(MemberPhase.READY)), group)
         if unwanted and (ready or len(unwanted) < len(group)):
@@ -384,7 +376,7 @@ class GroupMembers:
         """Return whether forming a group waits for starting workers, or for agents that may bring some."""
         if stay[0].step == NOTHING:  # workers on nodes with unconnected agents may have the state
             return not self._is_complete(stay) or self._nodes.waiting
-        taking_over = self.adopted_at > 0 and self._context.now() - self.adopted_at < COMPANY_S
+        taking_over = self.adopted_at > 0 and self._context.now() - self.adopted_at < TIMEOUTS.company_s
         return taking_over and not all(map(self._context.slots, self._nodes.wanted))
 
     def are_noticed(self, members: list[GroupMember]) -> bool:
@@ -394,4 +386,4 @@ class GroupMembers:
     def _is_complete(self, ready: list[GroupMember]) -> bool:
         """Return whether ready workers should wait no longer: no worker is starting, or starts take too long."""
         coming = self.on_wanted(self.of(MemberPhase.COMING))
-        return not coming or self._context.now() - max(one.since for one in ready) > COMPANY_S
+        return not coming or self._context.now() - max(one.since for one in ready) > TIMEOUTS.company_s

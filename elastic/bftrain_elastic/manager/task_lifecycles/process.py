@@ -22,19 +22,13 @@ from bftrain_elastic.manager.task_lifecycles import TaskContext, epoch_of
 from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, exit_text, last_word
 from bftrain_elastic.manager.task_lifecycles.supervision import SupervisedLifecycle
 from bftrain_elastic.retry import RetryDelay
+from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire.agent_messages import GroupPlace, LeftWorker, WorkerExit
 from bftrain_elastic.wire.messages import WireMessage
 from bftrain_elastic.wire.worker_messages import StepReport, TrainingDone, WorkFinished
 
-SILENT_S: Final = 10.0  # age at which a silent command counts as running
 # A program that has not reported after this multiple of the longest start-up may have stalled
 START_UPS: Final = 1.5
-BROKEN_GRACE_S: Final = 2.0  # grace period for processes of a broken group: their shutdown needs no agreement
-COMPANY_S: Final = 5.0  # time that adopted processes wait for the rest of their group
-FAREWELL_S: Final = 5.0  # exit time for the remaining ranks after the first ranks reported that they are done
-EPILOGUE_S: Final = 300.0  # exit time of a rank after it reported that it is done: it may evaluate or save
-RETRY_S: Final = 0.25  # first delay before a restart after a death; doubles each time until a step succeeds
-LONGEST_RETRY_S: Final = 8.0
 
 
 @dataclass(eq=False)
@@ -70,7 +64,7 @@ class ProcessLifecycle(SupervisedLifecycle):
         self._done_at: dict[str, float] = {}  # workers that reported "done" -> time of the report
         self._reported = False  # the current generation has reported a step
         self._finished_at: float | None = None  # time when the program reported that its work is done
-        self._retry = RetryDelay(RETRY_S, LONGEST_RETRY_S)
+        self._retry = RetryDelay(TIMEOUTS.retry_s, TIMEOUTS.longest_retry_s)
         self._broken = False  # the current group lost a member
 
     def _clear(self, nodes: frozenset[str]) -> None:
@@ -171,7 +165,7 @@ class ProcessLifecycle(SupervisedLifecycle):
 
     def tick(self, now: float) -> None:
         """Assume that a silent command runs, and check time limits."""
-        if self._running and not self._confirmed and now - self._since > SILENT_S and self._whole():
+        if self._running and not self._confirmed and now - self._since > TIMEOUTS.silent_command_s and self._whole():
             self._confirm()
         if self._finished_at is not None:
             self._end_rest(now, self._finished_at)
@@ -184,11 +178,11 @@ class ProcessLifecycle(SupervisedLifecycle):
         """Stop the processes that exceed their time limit after the program reported that its work is done."""
         for process in self._running.values():
             done_at = self._done_at.get(process.name)
-            if done_at is None and self._ended and now - finished_at > FAREWELL_S:
+            if done_at is None and self._ended and now - finished_at > TIMEOUTS.farewell_s:
                 self._stop(process, self._job.stop_grace_s)
-            elif now - max(finished_at, done_at or 0.0) > EPILOGUE_S and not process.stopping:
+            elif now - max(finished_at, done_at or 0.0) > TIMEOUTS.epilogue_s and not process.stopping:
                 self._supervision.note(
-                    f"{process.name} did not end {EPILOGUE_S:g} s after the work was done; it is killed"
+                    f"{process.name} did not end {TIMEOUTS.epilogue_s:g} s after the work was done; it is killed"
                 )
                 self._stop(process, self._job.stop_grace_s)
 
@@ -200,7 +194,7 @@ class ProcessLifecycle(SupervisedLifecycle):
 
     def _supervise(self, now: float) -> None:
         start_up_s = START_UPS * self._supervision.failures.start_up_s
-        started = self._reported or now - self._since > max(SILENT_S, start_up_s)
+        started = self._reported or now - self._since > max(TIMEOUTS.silent_command_s, start_up_s)
         stops = any(process.stopping for process in self._running.values())
         stalls = self._supervision.stalls
         if not (self._running and started) or stops or self._supervision.over or self._finished_at is not None:
@@ -213,7 +207,7 @@ class ProcessLifecycle(SupervisedLifecycle):
             self._supervision.failure = verdict.failure
             self._stop_all(0.0)
         elif verdict.restart:
-            self._stop_all(BROKEN_GRACE_S)
+            self._stop_all(TIMEOUTS.broken_grace_s)
 
     def _advance(self) -> None:
         supervision = self._supervision
@@ -237,7 +231,7 @@ class ProcessLifecycle(SupervisedLifecycle):
     def _is_ending(self) -> bool:
         """Whether a rank has just exited with 0. The other ranks will follow, so a planned change can wait."""
         now = self._context.now()
-        return any(now - ended_at <= FAREWELL_S for ended_at, _ in self._ended.values())
+        return any(now - ended_at <= TIMEOUTS.farewell_s for ended_at, _ in self._ended.values())
 
     @property
     def _nodes_changed(self) -> bool:
@@ -260,7 +254,7 @@ class ProcessLifecycle(SupervisedLifecycle):
             if not taken or not self._supervision.failures.left_since(nodes, self._began_at):
                 self._retry.failed(now)
         self._broken = bool(end.code)
-        self._stop_all(min(BROKEN_GRACE_S, self._job.stop_grace_s))
+        self._stop_all(min(TIMEOUTS.broken_grace_s, self._job.stop_grace_s))
 
     def _decide_end(self) -> bool:
         """Decide the outcome when all processes have exited and some returned 0; return whether that is decided."""
@@ -295,7 +289,7 @@ class ProcessLifecycle(SupervisedLifecycle):
 
     def _may_reconnect(self, now: float) -> bool:
         """Return whether more processes of another manager may still turn up."""
-        return self._nodes.waiting or (self._taking_over and now - self._since <= COMPANY_S)
+        return self._nodes.waiting or (self._taking_over and now - self._since <= TIMEOUTS.company_s)
 
     def _start(self, nodes: tuple[str, ...]) -> None:
         self._generation += 1

@@ -8,20 +8,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire.worker_messages import WorkerPosition
 
-# Time with no step before a report: the larger of LEAST_S and PACES times the step time.
-LEAST_S = 30.0
-PACES: Final = 10.0
-ANSWER_S = 3.0  # time limit for ranks to report their position
+PACES: Final = 10.0  # time with no step before a report as a multiple of the step time
 # Give up after RESTARTS restarts within WITHIN_LIMITS times the stall limit.
 RESTARTS: Final = 3
 WITHIN_LIMITS: Final = 6.0
-MEETING_S: Final = 20.0  # time limit for the members of a group to meet
-LOADING_S: Final = 300.0  # time limit for loading and spreading the first state, until the real time is known
-LEAST_LOADING_S: Final = 60.0
 LOADS: Final = 10.0  # time limit as a multiple of the previous loading time
-LEAST_TOTAL_S: Final = 120.0  # minimum total limit for consecutive groups that do not form
 REMARKED: Final = 2  # consecutive failed groups before a report
 _DOUBLINGS: Final = 10
 _LONGEST_SHARE: Final = 1.5  # time limit as a multiple of the longest pause that was not a stall
@@ -103,7 +97,7 @@ class StallWatch:
         return StallAction.RESTART
 
     def _after_s(self, action: StallAction) -> float:
-        look_s = max(LEAST_S, PACES * self.pace_s, _LONGEST_SHARE * self._longest_s)
+        look_s = max(TIMEOUTS.stall_look_s, PACES * self.pace_s, _LONGEST_SHARE * self._longest_s)
         if action is StallAction.LOOK:
             return min(look_s, self._limit_s / 4) if self._limit_s else look_s
         if not self._limit_s:
@@ -126,7 +120,7 @@ class StallInspection:
 
     def __init__(self, ranks: Mapping[str, tuple[int, str]], now: float) -> None:
         self._ranks = {worker: _Rank(rank, node) for worker, (rank, node) in ranks.items()}
-        self._ends_at = now + ANSWER_S
+        self._ends_at = now + TIMEOUTS.position_s
 
     def position(self, worker: str, message: WorkerPosition) -> None:
         """Record a worker's reported position."""
@@ -230,7 +224,7 @@ class FormationWatch:
         """Return whether the group exceeds its time limit."""
         if self._began_at is None:
             return False
-        since, limit_s = self._began_at, MEETING_S
+        since, limit_s = self._began_at, TIMEOUTS.meeting_s
         if self._met_at is not None:
             since, limit_s = max(self._met_at, self._moved_at or 0.0), self._loading_limit_s
         if now - since <= limit_s:
@@ -250,11 +244,11 @@ class FormationWatch:
 
     @property
     def _total_s(self) -> float:
-        return max(self._limit_s, LEAST_TOTAL_S) if self._limit_s else math.inf
+        return max(self._limit_s, TIMEOUTS.least_forming_s) if self._limit_s else math.inf
 
     @property
     def _loading_limit_s(self) -> float:
-        first_s = max(LEAST_LOADING_S, LOADS * self._loading_s) if self._loading_s else LOADING_S
+        first_s = max(TIMEOUTS.least_loading_s, LOADS * self._loading_s) if self._loading_s else TIMEOUTS.loading_s
         return float(min(self._total_s, first_s * 2 ** min(self._failed, _DOUBLINGS)))
 
     def _words(self) -> str:

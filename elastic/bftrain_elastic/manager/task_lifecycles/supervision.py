@@ -10,6 +10,7 @@ from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import TaskContext
 from bftrain_elastic.manager.task_lifecycles.failures import ALLOWED, FailurePolicy, WorkerDeath
 from bftrain_elastic.manager.task_lifecycles.stalls import StallAction, StallInspection, StallWatch
+from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire.messages import WireMessage
 from bftrain_elastic.wire.worker_messages import (
     AskPosition,
@@ -21,15 +22,9 @@ from bftrain_elastic.wire.worker_messages import (
     WorkerPosition,
 )
 
-# Extra exit time of a worker that writes the state first: the larger of _LEAST_WRITE_S and _WRITES times the duration
-# of the previous write.
-_LEAST_WRITE_S: Final = 60.0
-_WRITES: Final = 5.0
-ABSENCE_S: Final = 45.0  # longer than agents keep workers that have no manager
+_WRITES: Final = 5.0  # time for writing the state before an exit as a multiple of the previous write
 _BAD_LOSSES: Final = 3  # consecutive bad losses before a report
-# Limit of a program's start-up time: _STARTS times its usual one, and never below _LEAST_START_S.
-_STARTS: Final = 10.0
-_LEAST_START_S: Final = 120.0
+_STARTS: Final = 10.0  # limit of a program's start-up as a multiple of the usual time
 DRIFT: Final = "the models of its workers differ"  # start of each note on replicas
 DRIFT_FIX: Final = (
     "exchange all gradients, for example with model = state.parallel(), step on every rank, and keep model, optimizer "
@@ -83,7 +78,7 @@ class AssignedNodes:
     def waiting(self) -> bool:
         """Whether an agent with workers of another manager may still connect."""
         now = self._context.now()
-        return any(now - since <= ABSENCE_S for since in self._absent.values())
+        return any(now - since <= TIMEOUTS.absence_s for since in self._absent.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +200,7 @@ class TaskSupervision:
     @property
     def write_limit_s(self) -> float:
         """The time limit in seconds for a worker to write the state."""
-        return max(_LEAST_WRITE_S, _WRITES * self._write_s)
+        return max(TIMEOUTS.least_write_s, _WRITES * self._write_s)
 
     @property
     def is_early(self) -> bool:
@@ -292,7 +287,7 @@ class TaskSupervision:
 
     def _never_started(self, now: float, starting_since: float | None) -> str:
         limit_s, took_s = self._job.stall_limit_s, now - (now if starting_since is None else starting_since)
-        if not limit_s or took_s <= max(limit_s, _LEAST_START_S, _STARTS * self.failures.start_up_s):
+        if not limit_s or took_s <= max(limit_s, TIMEOUTS.least_start_s, _STARTS * self.failures.start_up_s):
             return ""
         return f"its workers were started {took_s:.0f} s ago, and none is ready"
 
