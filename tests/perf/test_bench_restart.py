@@ -34,7 +34,7 @@ folder = "{folder}/shared"
 launcher = "process"
 [scheduler]
 name = "slurm"
-partition = "spare"
+partition = "pilot"
 [agents]
 port = {port}
 preload = []
