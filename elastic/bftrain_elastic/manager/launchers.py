@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from bftrain_elastic.errors import BadJob
 from bftrain_elastic.manager import availability
-from bftrain_elastic.manager.agent_hub import AgentHub, OnEvent
-from bftrain_elastic.manager.agent_tasks import AgentTask
+from bftrain_elastic.manager.agent_hub import AgentHub, AgentTask, OnEvent
 from bftrain_elastic.manager.availability import LauncherAvailability
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import MakeLifecycle

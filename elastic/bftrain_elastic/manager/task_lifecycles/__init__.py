@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from bftrain_elastic.manager import environment
 from bftrain_elastic.manager.job import LauncherJob
@@ -15,8 +15,31 @@ from bftrain_elastic.wire.agent_messages import LeftWorker, SpawnWorker, WorkerE
 from bftrain_elastic.wire.messages import Message, WireMessage
 from bftrain_elastic.wire.worker_messages import CopyPlace
 
-if TYPE_CHECKING:
-    from bftrain_elastic.manager.agent_hub import AgentHub
+
+class _Copies(Protocol):
+    def choose(self, task: str, nodes: Sequence[str], now: float, /) -> CopyPlace | None: ...
+    def newest(self, task: str, /) -> CopyPlace | None: ...
+
+
+class _Agent(Protocol):
+    slots: int
+    address: str
+
+
+class _Hub(Protocol):
+    """The hub, which imports this module."""
+
+    settle_s: float
+
+    @property
+    def copies(self) -> _Copies: ...
+    def agent(self, node: str, /) -> _Agent | None: ...
+    def new_name(self, task: str, node: str, slot: int, /) -> str: ...
+    def spawn(self, node: str, order: SpawnWorker, /) -> None: ...
+    def inspect(self, worker: str, /) -> None: ...
+    def send(self, worker: str, message: WireMessage, /) -> None: ...
+    def stop(self, worker: str, grace_s: float, /) -> None: ...
+    def emit(self, event: Message, /) -> None: ...
 
 
 class TaskContext:
@@ -28,7 +51,7 @@ class TaskContext:
 
     settle_s: float
 
-    def __init__(self, hub: AgentHub, task: str, job: LauncherJob) -> None:
+    def __init__(self, hub: _Hub, task: str, job: LauncherJob) -> None:
         self._hub = hub
         self._task = task
         self._job = job
