@@ -60,7 +60,7 @@ class Timeouts:
 
     # Groups of a task
     repeat_s: float = 2.0  # an ignored order to gather is repeated
-    abort_s: float = 0.5  # between a member's death and cutting the other members' connections
+    abort_s: float = 0.5  # time from a member's death to cutting the other members' connections
     stalled_s: float = 5.0  # members have this time to leave a stalled group
     hang_s: float = 60.0  # a member that has not left a broken group by then never will
     retry_s: float = 0.25  # delay before a lost group is formed again; doubles each time
