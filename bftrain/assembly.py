@@ -52,7 +52,7 @@ def build_harvester(
     >>> harvester.handle(NodesJoined(time_s=0.0, nodes=("n1", "n2")), TaskSubmitted(time_s=0.0, spec=task))
     (Start(nodes=('n1', 'n2'), task='a'),)
     """
-    chosen = solver or find_solver(settings.solver)
+    chosen = solver or solver_of(settings)
     wanted = objective or resolve_objective(settings.objective)
     asked = objective_capabilities(wanted)
     if not asked.solved_by(solver_capabilities(chosen)):
@@ -60,13 +60,13 @@ def build_harvester(
         raise BadConfig(what, fix=f"use {'exact, ' if asked.level_coupling else ''}highs, gurobi or cbc as the solver")
     return Harvester(
         solver=chosen,
-        fallback=fallback or (find_solver(settings.fallback) if settings.fallback else None),
+        fallback=fallback or (find_solver(settings.fallback) if settings.fallback and not settings.policy else None),
         objective=wanted,
-        admission=resolve_admission(settings.admission, settings.max_tasks, settings.entities),
+        admission=resolve_admission(_admission(settings), settings.max_tasks, settings.entities),
         placement=_placement(settings),
         place_of=place_of(settings.racks),
         horizon_s=settings.horizon_s,
-        turn_s=settings.turn_s,
+        turn_s=0.0 if settings.policy else settings.turn_s,
         limits=Limits(
             deadline_s=settings.solver_deadline_s, relative_gap=settings.solver_gap, threads=settings.solver_threads
         ),
@@ -75,6 +75,19 @@ def build_harvester(
         prices=settings.prices,
         clock=perf_counter,
     )
+
+
+def _admission(settings: Settings) -> str:
+    """Return the admission; a policy of rounds orders all tasks itself."""
+    return "all" if settings.policy and settings.admission == Settings().admission else settings.admission
+
+
+def solver_of(settings: Settings) -> Solver:
+    """Return the solver of the settings, or the one that asks their policy of rounds."""
+    if not settings.policy:
+        return find_solver(settings.solver)
+    made: Solver = registry.round_solver()(settings)
+    return made
 
 
 def _placement(settings: Settings) -> Placement:

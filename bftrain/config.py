@@ -36,6 +36,15 @@ class Settings(Mapped, frozen=True, kw_only=True):
     ] = "greedy"
     objective: Annotated[str, Option("Objective of decisions: a name, or FILE.py:FUNCTION")] = "throughput"
     admission: Annotated[str, Option("Rule for the tasks that compete")] = "first-come"
+    policy: Annotated[
+        str,
+        Option(
+            "Live: a policy of rounds (see bftrain rounds) that chooses the tasks of each round, instead of a solver",
+            default="none",
+            rare=True,
+        ),
+    ] = ""
+    round_s: Annotated[float, Option("Live, with a policy: length of a round in seconds", above=0.0, rare=True)] = 360.0
     placement: Annotated[
         str,
         Option("Rule for the choice of nodes; auto: neighbours, with racks consolidated, by published rules grouped"),

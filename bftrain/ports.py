@@ -32,6 +32,7 @@ class SolverCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     node_kinds: bool = False  # supports several node kinds
     uses_history: bool = False  # uses age, node-seconds and samples of tasks
     uses_work_left: bool = False  # uses the remaining work of tasks
+    stateful: bool = False  # answers depend on earlier tables, so reruns repeat the recorded answers
 
 
 class ObjectiveCapabilities(msgspec.Struct, frozen=True, kw_only=True):

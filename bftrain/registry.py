@@ -159,6 +159,8 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     },
 }
 
+_ROUND_SOLVER: Final = "bftrain_replay.rounds.round_solver:make"  # a factory with the argument Settings
+
 # Former names, and the current ones
 RENAMED: Final[Mapping[Port, Mapping[str, str]]] = {"objective": {"max_min": "max-min-now"}}
 
@@ -240,6 +242,11 @@ def load(port: Port, name: str) -> Any:  # noqa: ANN401 - see Part.load
     if name not in known or known[name].problem:
         raise UnknownName.among(port, name, (key for key, part in known.items() if not part.problem))
     return known[name].load()
+
+
+def round_solver() -> Any:  # noqa: ANN401 - a factory of solvers
+    """Load the factory of the solver that asks a policy of rounds; its argument are the settings."""
+    return RegisteredPart(port="rounds", name="solver", target=_ROUND_SOLVER, origin="bftrain").load()
 
 
 def current_name(port: Port, name: str) -> str:

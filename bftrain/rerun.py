@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from bftrain.assembly import build_harvester, find_solver
+from bftrain.assembly import build_harvester, find_solver, solver_of
 from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
@@ -47,7 +47,7 @@ class RerunStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RememberingSolver:
-    """A solver that repeats a recorded solution if a limit or failure stopped it, and otherwise solves again.
+    """A solver that repeats a recorded solution if a limit or failure stopped it, or if it depends on earlier ones.
 
     Results under a deadline depend on the machine's speed, so only the recorded one is reproducible.
     """
@@ -65,7 +65,8 @@ class RememberingSolver:
     def solve(self, table: ValueTable, limits: Limits) -> Solution:
         """Solve, or repeat the recorded solution."""
         recorded = self.recorded
-        if recorded is None or recorded.termination in {Termination.OPTIMAL, Termination.HEURISTIC}:
+        solved = recorded is None or recorded.termination in {Termination.OPTIMAL, Termination.HEURISTIC}
+        if recorded is None or (solved and not self.capabilities.stateful):
             return self._solver.solve(table, limits)
         own = not recorded.fallback  # otherwise the recorded sizes are not this solver's
         return Solution(
@@ -136,7 +137,7 @@ def readable_errors(path: Path, step: JournalStep) -> Iterator[None]:
 
 
 def _deciding_harvester(settings: Settings) -> tuple[RememberingSolver | None, Harvester]:
-    solver = RememberingSolver(find_solver(settings.solver))
+    solver = RememberingSolver(solver_of(settings))
     return solver, build_harvester(settings, solver=solver)
 
 

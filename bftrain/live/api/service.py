@@ -269,6 +269,8 @@ class LiveService:
             scheduler=site.scheduler_name,
             solver=site.deciding.solver,
             objective=site.deciding.objective,
+            policy=site.deciding.policy,
+            round_s=site.deciding.round_s if site.deciding.policy else 0.0,
             since_s=self._run.since_s,
             now_s=now,
             pool=self._harvester.pool_size,

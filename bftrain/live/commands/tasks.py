@@ -337,7 +337,11 @@ def status_table(status: StatusView) -> RenderableType:
         ("tasks", f"{status.running} running, {status.waiting} waiting, {status.paused} paused, {status.over} over"),
         ("speed", f"{status.speed:,.0f} samples/s"),
         ("harvest", harvest),
-        ("objective", f"{status.objective}, by the solver {status.solver}"),
+        (
+            ("policy", f"{status.policy}, in rounds of {duration(status.round_s)}")
+            if status.policy
+            else ("objective", f"{status.objective}, by the solver {status.solver}")
+        ),
         ("decided", decided),
         ("hooks", hooks_in_words(status)),
         ("listens on", " ".join(status.addresses)),

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -74,6 +75,7 @@ class DecisionLoop:
         self._overtime: asyncio.TimerHandle | None = None
         self._next: asyncio.Handle | None = None
         self._outdated = 0
+        self._round = 0  # the latest one that was decided, counted from 1970
         self._hurry_reason = ""
         self._held_back = True
         self._ended = False
@@ -215,8 +217,11 @@ class DecisionLoop:
             self._soon()
         return not self._ended
 
-    def _soon(self) -> None:
-        """Ask for a decision once all waiting events are applied."""
+    def _soon(self, *, again: bool = False) -> None:
+        """Ask for a decision once all waiting events are applied, with a policy at the start of the next round.
+
+        ``again`` repeats an outdated question at once.
+        """
         if (
             self._next is None
             and self._request is None
@@ -224,10 +229,16 @@ class DecisionLoop:
             and not self._ended
             and self.stalled is None
         ):
-            if self._settle_s > 0:
-                self._next = self._loop.call_later(self._settle_s, self._ask)
+            wait_s = self._settle_s if not self._settings.policy else 0.0 if again else self._until_round_s()
+            if wait_s > 0:
+                self._next = self._loop.call_later(wait_s, self._ask)
             else:
                 self._next = self._loop.call_soon(self._ask)
+
+    def _until_round_s(self) -> float:
+        """Return the seconds until the next round, which starts at a multiple of its length."""
+        now, round_s = self.now, self._settings.round_s
+        return (max(math.floor(now / round_s), self._round) + 1) * round_s - now
 
     def _ask(self) -> None:
         self._next = None
@@ -239,6 +250,7 @@ class DecisionLoop:
         if self._ended or self.stalled is not None:
             return
         request = self._request = self._harvester.ask(self.now)
+        self._round = round(request.time_s / self._settings.round_s)
         self._overtime = self._loop.call_later(
             self._settings.solver_deadline_s + timeouts.TIMEOUTS.solver_overtime_s, self._give_up
         )
@@ -274,7 +286,7 @@ class DecisionLoop:
         if self._harvester.outdated(request):
             self._outdated += 1
             self._hurry_reason = HURRY if self._outdated >= _OUTDATED else ""
-            self._soon()
+            self._soon(again=True)
             return
         self._outdated = 0
         self._settle(request, answer)
@@ -314,6 +326,8 @@ class DecisionLoop:
         if len(self._journal) - self._kept_at >= timeouts.LIMITS.snapshot_steps and self.stalled is None:
             self._kept_at = len(self._journal)
             self._write(lambda: self._journal.keep(self._settings, self._harvester.snapshot))
+        if self._settings.policy and self._harvester.unfinished:
+            self._soon()
 
     def _valid_actions(self, actions: Sequence[Action]) -> Iterator[Action]:
         """Yield the actions of a waiting decision, without nodes and tasks that have left meanwhile."""

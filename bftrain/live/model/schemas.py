@@ -325,6 +325,8 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str
     solver: str
     objective: str
+    policy: Annotated[str, said("Policy of rounds that decides instead; empty: none.")] = ""
+    round_s: Annotated[float, said("Length of a round in seconds.")] = 0.0
     since_s: Annotated[float, said("Start; seconds since 1970.")]
     now_s: Seconds
     unit: Unit = "node"

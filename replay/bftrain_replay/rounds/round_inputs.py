@@ -90,13 +90,22 @@ class TaskGangs:
     fastest: Places
     best: Floats
     most: Mapping[str, int]
-    said: tuple[TaskSpec, ...]  # inputs before batches were chosen
+    said: list[TaskSpec]  # inputs before batches were chosen
     batches: Floats
     pairs: PairTable
     actual: TaskGangs | None = None
 
     def __len__(self) -> int:
         return len(self.specs)
+
+    def put(self, place: int, task: TaskSpec) -> None:
+        """Replace the task in a row; its size is its smallest."""
+        self.said[place], self.specs[place] = task, by_progress(task)
+        self.submit_s[place], self.weight[place], self.start_cost_s[place] = task.submit_s, task.weight, task.start_cost_s
+        self.work[place] = np.inf if task.work_samples is None else task.work_samples
+        self.nodes[place] = task.min_nodes
+        self.batches[place] = _batches_on(task, task.min_nodes, self.most)
+        self.look_again(place)
 
     def resize(self, places: Places, nodes: Places) -> None:
         """Set the number of nodes of these tasks."""
@@ -131,7 +140,7 @@ def gangs_of(
     Raises for a task that can never run. With ``sizes`` the policy chooses each task's size.
     """
     chosen = "" if sizes else settings.gang
-    said = tuple(task if sizes else _gang(task, chosen) for task in sorted(tasks, key=lambda task: task.submit_s))
+    said = [task if sizes else _gang(task, chosen) for task in sorted(tasks, key=lambda task: task.submit_s)]
     specs = [by_progress(task) for task in said]
     kinds, nodes = tuple(most), [task.min_nodes for task in specs]
     speeds = np.array([_speeds(task, count, most) for task, count in zip(specs, nodes, strict=True)])

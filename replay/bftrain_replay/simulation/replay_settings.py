@@ -116,6 +116,8 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self) -> None:
         """Validate all fields, and raise for settings that the chosen rules do not know."""
         super().__post_init__()
+        if self.policy:
+            checks.reject(self, "policy", "is for live runs", "omit it; bftrain rounds simulates policies of rounds")
         if self.semantics == PUBLISHED:
             _as_published(self)
             for name in _REFUSED_BY_PUBLISHED:

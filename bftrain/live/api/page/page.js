@@ -124,7 +124,7 @@ const drawHead = () => {
   text("state", `${status.state} for ${words.duration(status.now_s - status.since_s)}`);
   hide("state", false);
   $("state").className = `badge ${status.state === "running" ? "good" : status.state === "broken" ? "bad" : ""}`;
-  text("about", `bftrain ${status.version} as ${status.user}, beside ${status.scheduler}; solver ${status.solver}, objective ${status.objective}`);
+  text("about", `bftrain ${status.version} as ${status.user}, beside ${status.scheduler}; ${status.policy ? `policy ${status.policy}` : `solver ${status.solver}, objective ${status.objective}`}`);
   document.title = `${contact ? "" : "(lost) "}${words.ofNodes(`${status.used}/${status.pool} nodes`)}, ${status.site}`;
 };
 const item = (kind, className, content = "") => Object.assign(document.createElement(kind), { className, textContent: content });

@@ -1,0 +1,114 @@
+"""A policy of rounds as a live run asks it chooses the same tasks and kinds as a simulation, round by round."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+import bftrain
+from bftrain import Harvester, NodesJoined, Settings, SpeedCurve, TaskFinished, TaskMeasured, TaskSpec, TaskSubmitted
+from bftrain.errors import BadInput, UnknownName
+from bftrain.values.events import Event
+from tests.helpers.round_cases import gang
+
+CLUSTER = {"k80": 4, "p100": 3, "v100": 2}
+ROUND_S = 60.0
+
+
+def some_tasks(seed: int, count: int) -> list[TaskSpec]:
+    chance = random.Random(seed)
+    tasks = []
+    for number in range(count):
+        size = chance.choice([1, 1, 1, 2])
+        most = {"k80": 1.0, "p100": chance.uniform(1.2, 3.0), "v100": chance.uniform(2.0, 6.0)}
+        more = {"weight": chance.choice([1.0, 2.0]), "user": chance.choice("ab"), "speeds": most}
+        tasks.append(gang(f"t{number}", chance.uniform(100.0, 3000.0), size, chance.uniform(0.0, 4000.0), **more))
+    return tasks
+
+
+class RoundsByHand:
+    """A live run on a clock of its own, whose tasks train at the speeds of their curves."""
+
+    def __init__(self, policy: str, cluster: Mapping[str, int], tasks: Sequence[TaskSpec]) -> None:
+        self.harvester: Harvester = bftrain.build_harvester(Settings(policy=policy, round_s=ROUND_S))
+        self._nodes = [
+            NodesJoined(time_s=0.0, nodes=tuple(f"{kind}-{number}" for number in range(count)), kind=kind)
+            for kind, count in cluster.items()
+        ]
+        self._specs = {task.name: task for task in tasks}
+        self._left = {task.name: float(task.work_samples or 0.0) for task in tasks}
+        self.end_s: dict[str, float] = {}
+
+    def run(self) -> dict[str, float]:
+        """Return when each task has finished."""
+        self.harvester.absorb(*self._nodes)
+        number = 0
+        events: list[Event] = [TaskSubmitted(time_s=each.submit_s, spec=each) for each in self._specs.values()]
+        while len(self.end_s) < len(self._specs):
+            now_s = number * ROUND_S
+            events.sort(key=lambda event: event.time_s)
+            here = [event for event in events if event.time_s <= now_s]
+            events = [event for event in events if event.time_s > now_s]
+            for event in here:
+                self.harvester.absorb(event)
+            for name in self.harvester.unfinished:
+                self.harvester.absorb(TaskMeasured(time_s=now_s, task=name, work_left_samples=self._left[name]))
+            decision = self.harvester.decide(now_s)
+            events += self._trained(decision.sizes, decision.kinds, now_s)
+            number += 1
+        return self.end_s
+
+    def _trained(self, sizes: Mapping[str, int], kinds: Mapping[str, str], now_s: float) -> list[Event]:
+        done = list[Event]()
+        for name, size in sizes.items():
+            curve = self._specs[name].curve_on(kinds.get(name, ""))
+            if not size or curve is None:
+                continue
+            speed = curve.speed(size)
+            need_s = self._left[name] / speed
+            if need_s <= ROUND_S:
+                self.end_s[name] = now_s + need_s
+                done.append(TaskFinished(time_s=now_s + need_s, task=name))
+            self._left[name] -= speed * ROUND_S
+        return done
+
+
+@pytest.mark.parametrize("policy", ["fifo", "las", "srtf", "tiresias=600", "max-min", "finish-time", "makespan", "allox"])
+def test_every_task_finishes_as_in_the_simulation(policy: str) -> None:
+    tasks = some_tasks(seed=1, count=20)
+    simulated = bftrain.rounds(CLUSTER, tasks, policy=policy, round_s=ROUND_S)
+    ends_s = {row.name: row.finish_s for row in simulated.tasks.itertuples()}
+    assert RoundsByHand(policy, CLUSTER, tasks).run() == pytest.approx(ends_s)
+
+
+def test_more_tasks_than_reserved_rows_finish_all() -> None:
+    tasks = [gang(f"t{number}", 50.0, submit_s=10.0 * number) for number in range(150)]
+    ends_s = RoundsByHand("las", {"": 4}, tasks).run()
+    assert len(ends_s) == 150
+
+
+def test_a_task_that_keeps_its_nodes_is_not_stopped() -> None:
+    tasks = [gang("a", 600.0), gang("b", 600.0)]
+    run = RoundsByHand("max-min", {"": 2}, tasks)
+    run.run()
+    assert run.end_s == pytest.approx({"a": 600.0, "b": 600.0})
+
+
+def test_an_unknown_policy_is_an_error_at_the_start() -> None:
+    with pytest.raises(UnknownName, match="max-mim"):
+        bftrain.build_harvester(Settings(policy="max-mim"))
+
+
+def test_a_replay_names_the_command_that_simulates_policies() -> None:
+    with pytest.raises(BadInput, match="bftrain rounds"):
+        bftrain.ReplaySettings(policy="max-min")
+
+
+def test_an_elastic_task_runs_at_its_smallest_size() -> None:
+    curve = SpeedCurve(nodes=(1, 4), rate=(1.0, 3.0))
+    harvester = bftrain.build_harvester(Settings(policy="fifo", round_s=ROUND_S))
+    task = TaskSpec(name="a", min_nodes=2, max_nodes=4, curve=curve, work_samples=100.0)
+    harvester.absorb(NodesJoined(time_s=0.0, nodes=("n1", "n2", "n3")), TaskSubmitted(time_s=0.0, spec=task))
+    assert dict(harvester.decide(0.0).sizes) == {"a": 2}
