@@ -101,7 +101,8 @@ class TaskGangs:
     def put(self, place: int, task: TaskSpec) -> None:
         """Replace the task in a row; its size is its smallest."""
         self.said[place], self.specs[place] = task, by_progress(task)
-        self.submit_s[place], self.weight[place], self.start_cost_s[place] = task.submit_s, task.weight, task.start_cost_s
+        self.submit_s[place], self.weight[place] = task.submit_s, task.weight
+        self.start_cost_s[place] = task.start_cost_s
         self.work[place] = np.inf if task.work_samples is None else task.work_samples
         self.nodes[place] = task.min_nodes
         self.batches[place] = _batches_on(task, task.min_nodes, self.most)

@@ -6,6 +6,7 @@ their smallest, unless the policy chooses sizes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Final
 
@@ -20,7 +21,7 @@ from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
 from bftrain.values.task import TaskSpec
 from bftrain_replay.rounds.round_choice import RoundChoice
-from bftrain_replay.rounds.round_inputs import CompetingTasks, Places, TaskProgressColumns, gangs_of
+from bftrain_replay.rounds.round_inputs import CompetingTasks, Places, TaskGangs, TaskProgressColumns, gangs_of
 from bftrain_replay.rounds.round_policy import SizingPolicy, find_policy
 from bftrain_replay.rounds.round_settings import SMALLEST, RoundSettings
 
@@ -92,15 +93,15 @@ class _Columns:
 
     def __init__(self, settings: RoundSettings, problem: AllocationProblem, before: _Columns | None) -> None:
         self._settings = settings
-        most = dict(before.gangs.most) if before is not None else {}
-        most |= {kind: max(count, most.get(kind, 0)) for kind, count in problem.by_kind.items()}
+        known: Mapping[str, int] = before.gangs.most if before is not None else {}
+        most = {**known, **{kind: max(count, known.get(kind, 0)) for kind, count in problem.by_kind.items()}}
         self._now_s = before.now_s(problem.tasks) if before is not None else 0.0
         self._places: dict[str, int] = {}
         self._used = 0
         rows = max(_FEWEST_ROWS, 2 * len(problem.tasks))
         policy = find_policy(settings)
         empty = [TaskSpec(name=f"row {number}", curve=_ANY, max_nodes=1, submit_s=_NEVER_S) for number in range(rows)]
-        self.gangs = gangs_of(empty, most, settings)
+        self.gangs: TaskGangs = gangs_of(empty, most, settings)
         self._progress = TaskProgressColumns(self.gangs)
         self._sizing = isinstance(policy, SizingPolicy)
         self._choice = RoundChoice(policy, settings, rows, len(most))
@@ -150,7 +151,7 @@ class _Columns:
         return sizes, {gangs.specs[place].name: gangs.kinds[each] for place, each in names if gangs.kinds[each]}
 
     def _update(self, task: CompetingTask) -> None:
-        """Give a new task the next row, describe a changed one again, and count the service of all."""
+        """Add a new task in the next row, or replace a changed description; count the service since the last round."""
         place = self._places[task.name]
         fresh = place < 0
         if fresh:
@@ -169,7 +170,7 @@ class _Columns:
         progress = self._progress
         received_s = task.held_node_s - float(progress.node_s[place])
         kind = int(progress.kind[place])
-        if kind < 0 and received_s > 0.0:  # before these columns were made
+        if kind < 0 and received_s > 0.0:  # service before these columns were made
             kind = int(self.gangs.fastest[place, 0])
         if kind >= 0:
             progress.service_s[place, kind] += received_s / progress.nodes[place]
@@ -180,7 +181,7 @@ class _Columns:
 
 
 def _spec(task: CompetingTask, submit_s: float, now_s: float, *, sizes: bool) -> TaskSpec:
-    """Describe a task as rounds do; with ``sizes`` it keeps its range of sizes."""
+    """Return a task as rounds describe it; with ``sizes`` it keeps its range of sizes."""
     return TaskSpec(
         name=task.name,
         min_nodes=task.min_nodes,
