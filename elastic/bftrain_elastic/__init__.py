@@ -23,23 +23,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bftrain_elastic.worker.elastic_loader import ElasticLoader
-    from bftrain_elastic.worker.elastic_stream import ElasticStream
+    from bftrain_elastic.worker.data import ElasticLoader, ElasticStream
     from bftrain_elastic.worker.progress_report import finish, report
-    from bftrain_elastic.worker.run_loop import run
     from bftrain_elastic.worker.sharded_training import ShardedTraining
     from bftrain_elastic.worker.state import State
+    from bftrain_elastic.worker.training import run
 
 __all__ = ["ElasticLoader", "ElasticStream", "ShardedTraining", "State", "finish", "report", "run"]
 
 _HOMES = {
-    "ElasticLoader": "worker.elastic_loader",
-    "ElasticStream": "worker.elastic_stream",
+    "ElasticLoader": "worker.data",
+    "ElasticStream": "worker.data",
     "ShardedTraining": "worker.sharded_training",
     "State": "worker.state",
     "finish": "worker.progress_report",
     "report": "worker.progress_report",
-    "run": "worker.run_loop",
+    "run": "worker.training",
 }
 
 

@@ -14,9 +14,8 @@ from lightning.pytorch import Callback
 
 from bftrain_elastic.trainers import StopRequest
 from bftrain_elastic.worker import progress_report
-from bftrain_elastic.worker.batch_shares import BatchShare
+from bftrain_elastic.worker.data import BatchShare, mixed_seed
 from bftrain_elastic.worker.lazy_torch import torch
-from bftrain_elastic.worker.random_numbers import mixed_seed
 
 Untyped = Any  # objects that Lightning passes to its callbacks
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_elastic.worker.horovod_group import wait_for_members
+from bftrain_elastic.worker.horovod_training import wait_for_members
 from tests.helpers.processes import listening
 from tests.helpers.saved import saved_step
 from tests.helpers.workers import PATIENCE_S, SOON_S, Workers

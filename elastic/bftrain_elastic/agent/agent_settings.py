@@ -14,7 +14,7 @@ from bftrain_elastic.agent.prefork_server import PRELOADED
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.wire.authenticated_stream import read_secret
 from bftrain_elastic.wire.network_interfaces import towards
-from bftrain_elastic.worker.background_save import available_memory
+from bftrain_elastic.worker.checkpoint_file import available_memory
 
 AUTO: Final = "auto"  # instead of an address
 COPIES_MEMORY: Final = "10%"  # share of the free memory when the agent starts

@@ -45,7 +45,7 @@ from bftrain_elastic.wire.messages import (
     read_message,
     text_of,
 )
-from bftrain_elastic.worker.background_save import fits_in_memory
+from bftrain_elastic.worker.checkpoint_file import fits_in_memory
 
 _CONNECTIONS: Final = 256
 

@@ -260,9 +260,9 @@ def run_script(argv: list[str]) -> int:
     sys.path[0] = str(Path(argv[0]).resolve().parent)
     try:
         if os.environ.get(LAUNCHER) == "horovod":
-            from bftrain_elastic.worker import horovod_worker
+            from bftrain_elastic.worker import horovod_training
 
-            horovod_worker.install()
+            horovod_training.install()
         begin_random_numbers()
         if folder := os.environ.get(step_records.FOLDER):
             step_records.record_steps(folder)

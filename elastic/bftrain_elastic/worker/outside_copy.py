@@ -35,8 +35,7 @@ from bftrain_elastic.wire.copy_stream import (
 from bftrain_elastic.wire.messages import encode
 from bftrain_elastic.wire.worker_messages import CopyPlace, SendCopies
 from bftrain_elastic.worker import checkpoint_file
-from bftrain_elastic.worker.background_save import BackgroundJob
-from bftrain_elastic.worker.checkpoint_file import SavedCommit
+from bftrain_elastic.worker.checkpoint_file import BackgroundJob, SavedCommit
 from bftrain_elastic.worker.process_groups import aside
 from bftrain_elastic.worker.state_tree import StateTree, size_of
 

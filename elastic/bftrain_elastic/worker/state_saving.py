@@ -11,8 +11,7 @@ from typing import Final
 from bftrain_elastic.errors import BadCommit, BadMessage
 from bftrain_elastic.wire.worker_messages import CopyPlace, StateMoving, StateNotOnDisk, StateOnDisk
 from bftrain_elastic.worker import checkpoint_file, outside_copy
-from bftrain_elastic.worker.background_save import AT_ONCE_BYTES, fits_in_memory
-from bftrain_elastic.worker.checkpoint_file import SavedCommit
+from bftrain_elastic.worker.checkpoint_file import AT_ONCE_BYTES, SavedCommit, fits_in_memory
 from bftrain_elastic.worker.lazy_torch import torch
 from bftrain_elastic.worker.process_groups import aside
 from bftrain_elastic.worker.state_tree import StateTree, alike, size_of
@@ -31,7 +30,7 @@ from bftrain_elastic.worker.state_values import (
 
 _SAVING_SHARE: Final = 0.05  # maximum share of run time for writing commits
 _DESCRIBED: Final = 2  # commit of a group at which the state is complete; an optimizer makes some parts in a step
-_REASON_LETTERS: Final = 300
+REASON_LETTERS: Final = 300
 _RESCUE_S: Final = 60.0  # time that another thread waits for the training thread to copy or write
 _LOADING_REPORT_S: Final = 1.0
 _AGAIN_S: Final = 5.0  # delay before a failed write of a commit is retried
@@ -138,7 +137,7 @@ def send_if_due(state: StateBase) -> None:
 def warn_not_saved(own: StateInternals, step: int, error: Exception) -> None:
     """Report that a state could not be written, and retry soon."""
     own.saver.due_at, own.saver.soon = time.monotonic() + _AGAIN_S, False
-    own.progress.report(StateNotOnDisk(step, str(error)[:_REASON_LETTERS]))
+    own.progress.report(StateNotOnDisk(step, str(error)[:REASON_LETTERS]))
     words = f"the state of step {step} is not on disk: {error}; it is tried again in {_AGAIN_S:g} s"
     warnings.warn(words, RuntimeWarning, stacklevel=4)
 

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from bftrain_elastic.wire.worker_messages import StateMoving
-from bftrain_elastic.worker.background_save import fits_in_memory
+from bftrain_elastic.worker.checkpoint_file import fits_in_memory
 from bftrain_elastic.worker.lazy_torch import dist, torch
 from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes, places_of, size_of

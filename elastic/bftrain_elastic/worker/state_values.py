@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.wire.messages import WireMessage
 from bftrain_elastic.wire.worker_messages import StateOnDisk
-from bftrain_elastic.worker.background_save import AT_ONCE_BYTES, BackgroundJob, fits_in_memory
+from bftrain_elastic.worker.checkpoint_file import AT_ONCE_BYTES, BackgroundJob, fits_in_memory
 from bftrain_elastic.worker.lazy_torch import torch
 from bftrain_elastic.worker.outside_copy import OutsideCopy
 from bftrain_elastic.worker.process_groups import ProcessGroup

@@ -14,7 +14,7 @@ import pytest
 
 from bftrain_elastic import ElasticLoader, ElasticStream, State
 from bftrain_elastic.errors import BadScript
-from bftrain_elastic.worker.batch_shares import BatchShare
+from bftrain_elastic.worker.data import BatchShare
 
 torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
 
