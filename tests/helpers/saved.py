@@ -18,4 +18,4 @@ def saved_tensors(folder: Path) -> list[Any]:
     """Return all tensors of the state in a task's folder, models before optimizers."""
     found = checkpoint_file.load(folder)
     assert found is not None, f"no state in {folder}"
-    return list(found.tree.tensors)
+    return list(found.tree.tensors.values())

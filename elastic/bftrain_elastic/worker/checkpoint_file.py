@@ -1,7 +1,7 @@
 """Commits in a folder: one file that always contains a complete state, the latest one written.
 
-Its format: ``BFTRAIN1``, the length of a header (8 bytes), the header as JSON (step, lineage, plain values, shapes of
-the tensors), and the bytes of all tensors. It is written to a temporary file, then moved into place.
+Its format: ``BFTRAIN1``, the length of a header (8 bytes), the header as JSON (step, lineage, plain values, names and
+shapes of the tensors), and the bytes of all tensors. It is written to a temporary file, then moved into place.
 
 A process that resumes from a commit starts the next lineage, and later writes of earlier lineages are rejected: workers
 on a node that lost its manager, but not its storage, must not overwrite newer states.
@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from bftrain_elastic.errors import BadCommit, Superseded
 from bftrain_elastic.worker.lazy_torch import torch
-from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes
+from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes, read_shapes, shapes_of
 
 NAME: Final = "state"
 _MAGIC: Final = b"BFTRAIN1"
@@ -71,15 +71,14 @@ def save(
 
 def header_of(tree: StateTree, step: int, lineage: int) -> bytes:
     """Return the bytes of a file that precede the tensors."""
-    shapes = [[shape.dtype, list(shape.sizes), shape.device] for shape in map(TreeShape.of, tree.tensors)]
-    known = {"step": step, "lineage": lineage, "plain": tree.plain, "tensors": shapes}
+    known = {"step": step, "lineage": lineage, "plain": tree.plain, "tensors": shapes_of(tree)}
     header = json.dumps(known, separators=(",", ":")).encode()
     return _MAGIC + len(header).to_bytes(8, "little") + header
 
 
 def parts_of(tree: StateTree, most: int = _PIECE_BYTES) -> Iterator[Any]:
     """Yield the bytes of all tensors in parts of up to ``most`` bytes, each valid until the next one."""
-    for tensor in tree.tensors:
+    for tensor in tree.tensors.values():
         flat = as_bytes(tensor)
         on_host = None if flat.device.type == "cpu" else _host_room(flat, most)
         for start in range(0, flat.numel(), most):
@@ -131,8 +130,7 @@ def load(folder: Path) -> SavedCommit | None:
 def read(file: BinaryIO, where: str) -> SavedCommit:
     """Read a state from the content of a file; ``where`` is its place, for errors."""
     header = _header(file, where)
-    shapes = [TreeShape(dtype, tuple(sizes), device) for dtype, sizes, device in header["tensors"]]
-    tensors = [_read(file, shape, where) for shape in shapes]
+    tensors = {name: _read(file, shape, where) for name, shape in read_shapes(header["tensors"]).items()}
     return SavedCommit(StateTree(header["plain"], tensors), int(header["step"]), int(header.get("lineage", 0)))
 
 

@@ -496,7 +496,7 @@ class _HorovodTraining(RegroupedTraining):
     def _copy_values(self) -> None:
         """Copy the values that Horovod saves by reference; otherwise the writes of a broken step would remain."""
         tree, state = fold(self._horovod_state._saved_state), self._horovod_state  # noqa: SLF001 - as in _put_parts
-        state._saved_state = StateTree(tree.plain, [one.clone() for one in tree.tensors]).unfolded()  # noqa: SLF001 - as above
+        state._saved_state = StateTree(tree.plain, {name: one.clone() for name, one in tree.tensors.items()}).unfolded()  # noqa: SLF001 - as above
 
     def _leave_if_asked(self, generation: int) -> None:
         from horovod.common.exceptions import HostsUpdatedInterrupt

@@ -37,7 +37,7 @@ from bftrain_elastic.wire.worker_messages import CopyPlace, SendCopies
 from bftrain_elastic.worker import checkpoint_file
 from bftrain_elastic.worker.checkpoint_file import BackgroundJob, SavedCommit
 from bftrain_elastic.worker.process_groups import aside
-from bftrain_elastic.worker.state_tree import StateTree, size_of
+from bftrain_elastic.worker.state_tree import StateTree
 
 _INTERVAL_S: Final = 1.0  # least time from the start of a copy to the start of the next
 _PAUSE: Final = 0.25  # pause after a copy, as a multiple of the time that it took: a fifth of the link is free
@@ -155,7 +155,7 @@ class OutsideCopy:
         self._round += 1
         sent: list[SentPiece] = []
         with connect(place, sending.use) as stream, aside(tree):
-            stream.send(PutCopy(lineage, step, len(header) + size_of(tree), base))
+            stream.send(PutCopy(lineage, step, len(header) + tree.size, base))
             if _confirmed(stream).name != base:  # the server has another copy
                 before = []
             for number, piece in enumerate(_pieces(chain(_cut(header), checkpoint_file.parts_of(tree, PIECE_BYTES)))):

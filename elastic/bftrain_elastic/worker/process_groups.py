@@ -23,7 +23,7 @@ FORMING: Final = timedelta(seconds=20)  # how long members may keep each other w
 TRAINING: Final = timedelta(minutes=30)  # timeout while they train; torch's own default
 # Names the way in which members send states and compare them: workers of a release with another way are not met,
 # so after an update of a running site, its workers train on without new ones
-_MEETING: Final = "bftrain/2"
+_MEETING: Final = "bftrain/3"
 LEAST: Final = -(2**63)  # smallest number that members exchange
 _TORCHS_HOOK: Final = "_distributed_excepthook"  # what torch sets as sys.excepthook when a group forms
 # What Gloo and NCCL say when another member is gone; Gloo has no error class of its own for it, but names its file
@@ -95,7 +95,7 @@ def own_gpu() -> int:
 
 def aside(tree: StateTree) -> AbstractContextManager[object]:
     """Run on a separate CUDA stream: the GPU may be stuck in earlier work on the default one."""
-    if not any(one.device.type == "cuda" for one in tree.tensors):
+    if not any(one.device.type == "cuda" for one in tree.tensors.values()):
         return nullcontext()
     stream: AbstractContextManager[object] = torch.cuda.stream(torch.cuda.Stream())
     return stream

@@ -12,9 +12,8 @@ from bftrain_elastic.errors import BadCommit, BadMessage
 from bftrain_elastic.wire.worker_messages import CopyPlace, StateMoving, StateNotOnDisk, StateOnDisk
 from bftrain_elastic.worker import checkpoint_file, outside_copy
 from bftrain_elastic.worker.checkpoint_file import AT_ONCE_BYTES, SavedCommit, fits_in_memory
-from bftrain_elastic.worker.lazy_torch import torch
 from bftrain_elastic.worker.process_groups import aside
-from bftrain_elastic.worker.state_tree import StateTree, alike, size_of
+from bftrain_elastic.worker.state_tree import StateTree, alike
 from bftrain_elastic.worker.state_values import (
     NO_STEP,
     REPORTS_S,
@@ -127,8 +126,8 @@ def send_if_due(state: StateBase) -> None:
     copy = own.copies.last
     if copy is None or own.copies.step in {NO_STEP, own.outside.step} or not sends_copy(state):
         return
-    if size_of(copy) > AT_ONCE_BYTES and not _has_room(own, copy, current=True):
-        if not own.copies.no_room and fits_in_memory(size_of(copy)):
+    if copy.size > AT_ONCE_BYTES and not _has_room(own, copy, current=True):
+        if not own.copies.no_room and fits_in_memory(copy.size):
             own.saver.job.start(partial(_make_room, own, copy, 1))
         return
     own.outside.start(copy, own.copies.step, own.saver.lineage)
@@ -145,7 +144,7 @@ def warn_not_saved(own: StateInternals, step: int, error: Exception) -> None:
 def _begin_save(own: StateInternals, state: StateBase, *, recent: bool) -> bool:
     """Start to save a large state in a thread, or to allocate the copy for it; return whether it was started."""
     tree = capture(state)
-    size = sum(one.nbytes for one in tree.tensors)
+    size = tree.size
     if size <= AT_ONCE_BYTES:
         return False
     sent = not own.keeps and own.outside.holds(own.copies.last)  # two threads can read the same copy
@@ -173,7 +172,7 @@ def _begin_save(own: StateInternals, state: StateBase, *, recent: bool) -> bool:
 
 def _has_room(own: StateInternals, tree: StateTree, *, current: bool) -> bool:
     """Return whether there is memory for the copies that are needed during a save."""
-    if any(one.device.type != "cpu" for one in tree.tensors) or (current and not own.keeps):
+    if not tree.on_cpu or (current and not own.keeps):
         return True  # commits do not change the copy being written
     rooms = own.copies.spares if current else [own.copies.last, *own.copies.spares]
     return any(one is not None and alike(one, tree) for one in rooms)
@@ -183,7 +182,7 @@ def _make_room(own: StateInternals, tree: StateTree, count: int) -> None:
     """Allocate memory for a copy: the kernel takes longer for it than copying does."""
     try:
         for _ in range(count):
-            own.copies.spares.append(StateTree(tree.plain, [torch.empty_like(one).zero_() for one in tree.tensors]))
+            own.copies.spares.append(tree.room())
     except (RuntimeError, MemoryError):  # torch raises RuntimeError
         own.copies.no_room = True
 

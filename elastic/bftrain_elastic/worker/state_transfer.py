@@ -18,7 +18,7 @@ from bftrain_elastic.wire.worker_messages import StateMoving
 from bftrain_elastic.worker.checkpoint_file import fits_in_memory
 from bftrain_elastic.worker.lazy_torch import dist, torch
 from bftrain_elastic.worker.process_groups import GroupRank
-from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes, places_of, size_of
+from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes, read_shapes, shapes_of
 from bftrain_elastic.worker.state_values import CopyInPieces, StateBase, StateInternals, capture, inner, restore
 
 _PIECE_BYTES: Final = 8 * 1024 * 1024
@@ -52,17 +52,14 @@ def offer(place: GroupRank, tree: StateTree | None, into: StateTree | None = Non
 
 def described(tree: StateTree) -> bytes:
     """Return the plain part of a tree, and the shapes of its tensors."""
-    shapes = [[shape.dtype, list(shape.sizes), shape.device] for shape in map(TreeShape.of, tree.tensors)]
-    return json.dumps([tree.plain, shapes], separators=(",", ":")).encode()
+    return json.dumps([tree.plain, shapes_of(tree)], separators=(",", ":")).encode()
 
 
 def receivable(description: bytes, into: StateTree | None) -> StateTree:
     """Return a tree as described, in tensors of ``into`` where these fit, otherwise in new tensors."""
     plain, shapes = json.loads(description)
-    here = dict(zip(places_of(into.plain), into.tensors, strict=True)) if into else {}
-    where = places_of(plain) if here else [()] * len(shapes)
-    wanted = [TreeShape(dtype, tuple(sizes), device) for dtype, sizes, device in shapes]
-    return StateTree(plain, [_room(shape, here.get(at)) for shape, at in zip(wanted, where, strict=True)])
+    here = into.tensors if into else {}
+    return StateTree(plain, {name: _room(shape, here.get(name)) for name, shape in read_shapes(shapes).items()})
 
 
 def describe(store: Any, tree: StateTree) -> None:  # noqa: ANN401 - torch.distributed.Store
@@ -86,13 +83,13 @@ def prepare(state: StateBase, peer: str) -> None:
 def _make_room(state: StateBase, description: bytes) -> None:
     own, mine = inner(state), capture(state)
     tree = receivable(description, mine)
-    present = {id(one) for one in mine.tensors}
-    if all(one.device.type == "cpu" for one in tree.tensors) and fits_in_memory(2 * size_of(tree)):
+    present = {id(one) for one in mine.tensors.values()}
+    if tree.on_cpu and fits_in_memory(2 * tree.size):
         with torch.no_grad():
-            for one in tree.tensors:
+            for one in tree.tensors.values():
                 if id(one) not in present:
                     one.zero_()
-            own.copies.last = StateTree(tree.plain, [torch.empty_like(one).zero_() for one in tree.tensors])
+            own.copies.last = tree.room()
         own.copies.prepared = tree
 
 
@@ -113,14 +110,13 @@ def move(place: GroupRank, tree: StateTree, sources: Sequence[int] = (0,), on_pa
     lacking = [rank for rank in range(place.workers) if rank not in sources]
     if not lacking:
         return
-    size, on_part = size_of(tree), on_part or (lambda *_: None)
+    tensors, on_part = list(tree.tensors.values()), on_part or (lambda *_: None)
     # Members that have the tree and need not receive it
-    others = size > _LEAST_PIECE_BYTES and len(lacking) + 1 < place.workers
-    on_cpu = all(one.device.type == "cpu" for one in tree.tensors)
-    group = dist.new_group([0, *lacking], backend="gloo") if others and on_cpu else None
-    pieces = _Pieces(tree.tensors, receives=place.rank in lacking, group=group, on_part=on_part)
+    others = tree.size > _LEAST_PIECE_BYTES and len(lacking) + 1 < place.workers
+    group = dist.new_group([0, *lacking], backend="gloo") if others and tree.on_cpu else None
+    pieces = _Pieces(tensors, receives=place.rank in lacking, group=group, on_part=on_part)
     with torch.no_grad():
-        for piece in cut(tree.tensors):
+        for piece in cut(tensors):
             if group is not None and place.rank and place.rank in sources:
                 pieces.record(piece)
             else:
@@ -208,9 +204,8 @@ def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool) -> Non
     has, mine = place.rank in sources, capture(state)
     tree = offer(place, mine if has else None, (own.copies.prepared or mine) if fresh else None)
     own.copies.prepared = None
-    on_cpu = all(one.device.type == "cpu" for one in tree.tensors)
     stale = own.copies.step != own.progress.step and not own.copies.recent
-    copy = CopyInPieces(own, tree) if on_cpu and (stale if has else fresh) else None
+    copy = CopyInPieces(own, tree) if tree.on_cpu and (stale if has else fresh) else None
     own.copies.mixed = fresh and not has
     move(place, tree, sources, _Reporter(own, copy.take if copy else None))
     if not has:

@@ -1,4 +1,4 @@
-"""State trees: a state as plain values with numbered placeholders, and the tensors that belong there.
+"""State trees: a state as plain values with named placeholders, and the tensors of these names.
 
 Values may be nested dicts, lists, tuples, numbers, strings and tensors. The plain part has a JSON form, so a state is
 sent and stored without pickle.
@@ -10,7 +10,7 @@ import ctypes
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,19 +26,33 @@ Tensor = Any  # torch is imported only where a script uses it
 
 @dataclass(frozen=True, slots=True)
 class StateTree:
-    """``plain`` is the JSON of everything except the tensors, which follow the placeholders."""
+    """``plain`` is the JSON of everything except the tensors, with their names as placeholders."""
 
     plain: str
-    tensors: Sequence[Tensor]
+    tensors: Mapping[Any, Tensor]
 
     def unfolded(self) -> Any:  # noqa: ANN401 - any folded value
         """Return the value again; its tensors are shared, not copied."""
         return _unfold(json.loads(self.plain), self.tensors)
 
+    @property
+    def size(self) -> int:
+        """The bytes of the tensors."""
+        return sum(one.nbytes for one in self.tensors.values())
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether all tensors are in main memory."""
+        return all(one.device.type == "cpu" for one in self.tensors.values())
+
+    def room(self) -> StateTree:
+        """Return a tree with memory for the same tensors; its pages are allocated."""
+        return StateTree(self.plain, {name: torch.empty_like(one).zero_() for name, one in self.tensors.items()})
+
 
 def fold(value: object) -> StateTree:
     """Split a value into its plain part and its tensors."""
-    tensors: list[Tensor] = []
+    tensors: dict[Any, Tensor] = {}
     return StateTree(_json(_fold(value, tensors, "state")), tensors)
 
 
@@ -48,7 +62,7 @@ class NamedValues:
 
     names: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    tensors: list[Tensor] = field(default_factory=list)
+    tensors: dict[Any, Tensor] = field(default_factory=dict)
 
     def add(self, name: str, value: object) -> None:
         """Fold one more value."""
@@ -57,16 +71,18 @@ class NamedValues:
 
     def add_small(self, name: str, value: object, largest_bytes: int) -> bool:
         """Fold one more value unless it contains a large tensor or a GPU tensor; return whether it was added."""
-        before = len(self.tensors)
-        self.add(name, value)
-        if all(one.device.type == "cpu" and one.nbytes <= largest_bytes for one in self.tensors[before:]):
-            return True
-        del self.tensors[before:], self.names[-1:], self.texts[-1:]
-        return False
+        tensors: dict[Any, Tensor] = {}
+        text = _json([name, _fold(value, tensors, f"state[{name!r}]")])
+        is_small = all(one.device.type == "cpu" and one.nbytes <= largest_bytes for one in tensors.values())
+        if is_small:
+            self.names.append(name)
+            self.texts.append(text)
+            self.tensors.update(tensors)
+        return is_small
 
     def copy(self) -> NamedValues:
         """Return a copy to which more values can be added."""
-        return NamedValues(list(self.names), list(self.texts), list(self.tensors))
+        return NamedValues(list(self.names), list(self.texts), dict(self.tensors))
 
     def tree(self) -> StateTree:
         """Return the tree of the dict."""
@@ -75,20 +91,20 @@ class NamedValues:
     def digest(self) -> int:
         """Return a hash of the values. Tensors must be on the CPU."""
         summary = hashlib.blake2b(",".join(self.texts).encode(), digest_size=_DIGEST_BYTES)
-        for tensor in self.tensors:
+        for tensor in self.tensors.values():
             if tensor.numel():
                 flat = as_bytes(tensor)
                 summary.update(ctypes.string_at(flat.data_ptr(), flat.numel()))
         return int.from_bytes(summary.digest(), "little")
 
 
-def _fold(value: object, tensors: list[Tensor], where: str) -> list[Any]:
+def _fold(value: object, tensors: dict[Any, Tensor], where: str) -> list[Any]:
     if isinstance(value, _SCALARS):
         return ["is", value]
     torch = sys.modules.get("torch")  # no tensors exist if torch is not imported
     if torch is not None and isinstance(value, torch.Tensor):
-        tensors.append(value.detach())
-        return ["tensor", len(tensors) - 1]
+        tensors[where] = value.detach()
+        return ["tensor", where]
     if isinstance(value, Mapping):
         if not all(isinstance(key, str | int) for key in value):
             raise BadScript("has keys that are neither strings nor whole numbers", where=where)
@@ -103,12 +119,12 @@ def _fold(value: object, tensors: list[Tensor], where: str) -> list[Any]:
     )
 
 
-def _unfold(node: list[Any], tensors: Sequence[Tensor]) -> Any:  # noqa: ANN401 - any folded value
+def _unfold(node: list[Any], tensors: Mapping[Any, Tensor]) -> Any:  # noqa: ANN401 - any folded value
     match node:
         case ["is", value]:
             return value
-        case ["tensor", int() as place]:
-            return tensors[place]
+        case ["tensor", str() | int() as name]:  # states of bftrain 0.2.0 have numbers
+            return tensors[name]
         case ["dict", list() as pairs]:
             return {key: _unfold(one, tensors) for key, one in pairs}
         case ["list", list() as items]:
@@ -141,14 +157,23 @@ class TreeShape:
         return torch.empty(self.sizes, dtype=getattr(torch, self.dtype), device=self.here)
 
 
+def shapes_of(tree: StateTree) -> list[list[Any]]:
+    """Return type, shape, device and name of each tensor, as JSON values."""
+    shapes = {name: TreeShape.of(one) for name, one in tree.tensors.items()}
+    return [[shape.dtype, list(shape.sizes), shape.device, name] for name, shape in shapes.items()]
+
+
+def read_shapes(shapes: list[list[Any]]) -> dict[Any, TreeShape]:
+    """Return the shapes of tensors by their names; those of bftrain 0.2.0 are numbered."""
+    return {
+        name[0] if name else number: TreeShape(dtype, tuple(sizes), device)
+        for number, (dtype, sizes, device, *name) in enumerate(shapes)
+    }
+
+
 def as_bytes(tensor: Tensor) -> Tensor:
     """View a tensor as a row of bytes."""
     return tensor.contiguous().reshape(-1).view(torch.uint8)
-
-
-def size_of(tree: StateTree) -> int:
-    """Return the bytes of the tensors of a tree."""
-    return sum(one.nbytes for one in tree.tensors)
 
 
 def copied(tree: StateTree, into: StateTree | None) -> StateTree:
@@ -160,10 +185,10 @@ def copied(tree: StateTree, into: StateTree | None) -> StateTree:
         return tree
     with torch.no_grad():
         if into is None or not alike(into, tree):
-            on_host = too_large(tree.tensors)
-            return StateTree(tree.plain, [_twin(one, on_host=on_host) for one in tree.tensors])
-        for mine, theirs in zip(into.tensors, tree.tensors, strict=True):
-            mine.copy_(theirs)
+            on_host = too_large(tree.tensors.values())
+            return StateTree(tree.plain, {name: _twin(one, on_host=on_host) for name, one in tree.tensors.items()})
+        for name, one in tree.tensors.items():
+            into.tensors[name].copy_(one)
         return StateTree(tree.plain, into.tensors)
 
 
@@ -172,35 +197,21 @@ def put_back(tree: StateTree, current: StateTree) -> StateTree | None:
 
     This needs no extra GPU memory, which may be full.
     """
-    if not (alike(tree, current) and places_of(tree.plain) == places_of(current.plain)):
+    if not alike(tree, current):
         return None
     if tree.tensors:
         with torch.no_grad():
-            for mine, theirs in zip(current.tensors, tree.tensors, strict=True):
+            for name, theirs in tree.tensors.items():
+                mine = current.tensors[name]
                 if (mine.data_ptr(), mine.stride()) != (theirs.data_ptr(), theirs.stride()):  # received in place
                     mine.copy_(theirs)
     return StateTree(tree.plain, current.tensors)
 
 
 def alike(one: StateTree, other: StateTree) -> bool:
-    """Return whether two trees have the same structure, apart from values and devices."""
-    return [(here.dtype, here.shape) for here in one.tensors] == [(there.dtype, there.shape) for there in other.tensors]
-
-
-def places_of(plain: str) -> list[tuple[object, ...]]:
-    """Return the paths of the tensors in a tree, in the sequence of their placeholders."""
-    return _places(json.loads(plain))
-
-
-def _places(node: list[Any], path: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
-    match node:
-        case ["tensor", _]:
-            return [path]
-        case ["dict", list() as pairs]:
-            return [place for key, one in pairs for place in _places(one, (*path, key))]
-        case ["list" | "tuple", list() as items]:
-            return [place for number, one in enumerate(items) for place in _places(one, (*path, number))]
-    return []
+    """Return whether two trees have tensors of the same names, types and shapes."""
+    here, there = ({name: (each.dtype, each.shape) for name, each in tree.tensors.items()} for tree in (one, other))
+    return here == there
 
 
 def _twin(tensor: Tensor, *, on_host: bool) -> Tensor:
@@ -210,7 +221,7 @@ def _twin(tensor: Tensor, *, on_host: bool) -> Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)
 
 
-def too_large(tensors: Sequence[Tensor]) -> bool:
+def too_large(tensors: Collection[Tensor]) -> bool:
     """Return whether a copy of the GPU tensors would take more free memory than the training can spare."""
     needed = sum(one.numel() * one.element_size() for one in tensors if one.device.type == "cuda")
     if not needed:
@@ -273,7 +284,8 @@ def _tree_of(values: Mapping[str, Any], names: Iterable[str]) -> StateTree:
 
 def _mark(tree: StateTree) -> object:
     """Return an identity and version of a value; does not read its numbers."""
-    return tree.plain, [(one.data_ptr(), version_of(one), str(one.dtype), tuple(one.shape)) for one in tree.tensors]
+    tensors = tree.tensors.values()
+    return tree.plain, [(one.data_ptr(), version_of(one), str(one.dtype), tuple(one.shape)) for one in tensors]
 
 
 def version_of(tensor: Tensor) -> int:

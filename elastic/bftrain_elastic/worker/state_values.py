@@ -15,16 +15,7 @@ from bftrain_elastic.worker.checkpoint_file import AT_ONCE_BYTES, BackgroundJob,
 from bftrain_elastic.worker.lazy_torch import torch
 from bftrain_elastic.worker.outside_copy import OutsideCopy
 from bftrain_elastic.worker.process_groups import ProcessGroup
-from bftrain_elastic.worker.state_tree import (
-    LargeValues,
-    NamedValues,
-    StateTree,
-    alike,
-    as_bytes,
-    copied,
-    put_back,
-    size_of,
-)
+from bftrain_elastic.worker.state_tree import LargeValues, NamedValues, StateTree, alike, as_bytes, copied, put_back
 
 _LARGEST_VALUE_BYTES: Final = 65536  # largest tensor, in bytes, that commits compare by value
 NO_STEP: Final = -1
@@ -104,7 +95,7 @@ class StateCopies:
         """Whether a large state was copied recently, so that a change of the group need not wait for a copy."""
         if self.last is None or self.step == NO_STEP or time.monotonic() - self.made_at > _RECENT_S:
             return False
-        return size_of(self.last) > AT_ONCE_BYTES
+        return self.last.size > AT_ONCE_BYTES
 
     def room(self, in_use: Callable[[object], bool]) -> StateTree | None:
         """Return an older copy with reusable memory: one that is neither being saved nor sent."""
@@ -287,7 +278,7 @@ def sends_copy(state: StateBase) -> bool:
         return False
     if own.saver.job.busy and (own.keeps or own.copies.room(own.in_use) is None):
         return False
-    return own.copies.last is not None or fits_in_memory(size_of(capture(state)))
+    return own.copies.last is not None or fits_in_memory(capture(state).size)
 
 
 def keep(state: StateBase, compared: NamedValues | None = None) -> StateTree:
@@ -300,7 +291,7 @@ def keep(state: StateBase, compared: NamedValues | None = None) -> StateTree:
             own.copies.step = NO_STEP  # the copy is incomplete
         fresh = copied(tree, room)
         own.copies.take(fresh, room, own.progress.step)
-    if sum(one.nbytes for one in fresh.tensors) > AT_ONCE_BYTES:
+    if fresh.size > AT_ONCE_BYTES:
         share = _OUTSIDE_SHARE if own.outside.place is not None and own.group.place.size == 1 else COPYING_SHARE
         own.copies.due_at = time.monotonic() + (time.monotonic() - begun) * (1 / share - 1)
     return fresh
@@ -321,17 +312,17 @@ class CopyInPieces:
     """Copies a state part by part while it is being sent; the copy becomes the latest one."""
 
     def __init__(self, own: StateInternals, tree: StateTree) -> None:
-        self._own, self._tensors = own, tree.tensors
+        self._own = own
         own.copies.step = NO_STEP  # the old copy's memory is reused
         self._room = room = own.copies.room(own.in_use)
-        before = room if room is not None and alike(room, tree) else None
-        self._copy = StateTree(
-            tree.plain, before.tensors if before else [torch.empty_like(one) for one in tree.tensors]
-        )
+        if room is None or not alike(room, tree):
+            room = StateTree(tree.plain, {name: torch.empty_like(one) for name, one in tree.tensors.items()})
+        self._copy = StateTree(tree.plain, room.tensors)
+        self._tensors = [(room.tensors[name], one) for name, one in tree.tensors.items()]
 
     def take(self, number: int, start: int, stop: int) -> None:
         """Copy these received bytes of a tensor."""
-        here, there = self._copy.tensors[number], self._tensors[number]
+        here, there = self._tensors[number]
         if here.is_contiguous() and there.is_contiguous():
             as_bytes(here)[start:stop].copy_(as_bytes(there)[start:stop])
         elif stop == there.nbytes:

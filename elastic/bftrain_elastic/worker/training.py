@@ -50,7 +50,6 @@ from bftrain_elastic.worker.state_saving import (
     tidy,
 )
 from bftrain_elastic.worker.state_transfer import describe, prepare, share_state
-from bftrain_elastic.worker.state_tree import size_of
 from bftrain_elastic.worker.state_values import (
     NO_STEP,
     StateInternals,
@@ -304,7 +303,7 @@ class NativeTraining(RegroupedTraining):
             self._own.group.largest(0)  # all members are through
         elif self._own.copies.alone:
             keep_unless_recent(self._state)
-        return size_of(capture(self._state))
+        return capture(self._state).size
 
     def _load(self, copy: CopyPlace | None) -> None:
         self._own.group.activity = LOADING

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import pickle
 import re
+import struct
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -103,6 +105,17 @@ def test_a_state_comes_back_from_its_folder_as_it_was(folder: Path) -> None:
         assert (other.dtype, other.shape) == (tensor.dtype, tensor.shape)
         assert torch.equal(other, tensor)
     assert all(path.stat().st_mode & 0o077 == 0 for path in folder.rglob("*")), "it is for its owner alone"
+
+
+def test_a_state_of_version_0_2_0_with_numbered_tensors_is_read(folder: Path) -> None:
+    keep(weights=torch.zeros(1))
+    (file,) = (path for path in folder.rglob("*") if path.is_file())
+    plain = '["dict",[["bftrain.step",["is",3]],["weights",["dict",[["w",["tensor",0]]]]],["position",["is",3]]]]'
+    header = {"step": 3, "lineage": 9, "plain": plain, "tensors": [["float32", [2], "cpu"]]}
+    text = json.dumps(header).encode()
+    file.write_bytes(b"BFTRAIN1" + len(text).to_bytes(8, "little") + text + struct.pack("<2f", 1.5, -2.0))
+    back = kept(weights={"w": torch.zeros(2)}, position=0)
+    assert (back.position, back.weights["w"].tolist()) == (3, [1.5, -2.0])
 
 
 @pytest.mark.parametrize("keep_bytes", [0, 5, 12, 40, -1])
