@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo live-demo test golden gpu-test check coverage mutants lowest versions bench soak horovod docs release messages clean
+.PHONY: help demo live-demo test golden gpu-test check coverage mutants lowest versions bench soak horovod docs release messages peers clean
 
 comma := ,
 bin = "$(VENV)/bin"
@@ -56,6 +56,7 @@ help:
 	@echo 'make docs    build the documentation (site/)'
 	@echo 'make release build wheel and source archive (dist/), and try them in an empty environment'
 	@echo 'make messages list all texts that users read, with file and line'
+	@echo 'make peers   compare resizes and kills with torchrun and torchft; MINUTES=3 for a short run'
 	@echo 'make clean   remove all that make made, $(VENV) included'
 	@echo
 	@echo 'PYTHON=python3.12  use this Python        EXTRAS=cbc    test with no other extras than this'
@@ -127,6 +128,10 @@ messages:
 release:
 	@tools/venv.sh test
 	@tools/release.sh
+
+peers:
+	@tools/venv.sh torch
+	@$(bin)/python tools/peers.py $(if $(MINUTES),--minutes $(MINUTES))
 
 docs:
 	@tools/venv.sh docs

@@ -9,6 +9,7 @@ if [ -e "$state/place" ]; then
 elif [ -e "$venv" ]; then
     say "$venv stays: make did not make it."
 fi
+rm -rf .venv-peers
 rm -rf demo site dist build tests/artefacts .coverage .coverage.* .hypothesis
 rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 find . -path "./$venv" -prune -o -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

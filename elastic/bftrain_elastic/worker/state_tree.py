@@ -123,7 +123,7 @@ def _unfold(node: list[Any], tensors: Mapping[Any, Tensor]) -> Any:  # noqa: ANN
     match node:
         case ["is", value]:
             return value
-        case ["tensor", str() | int() as name]:  # states of bftrain 0.2.0 have numbers
+        case ["tensor", str() | int() as name]:  # states of earlier versions have numbers
             return tensors[name]
         case ["dict", list() as pairs]:
             return {key: _unfold(one, tensors) for key, one in pairs}
@@ -164,7 +164,7 @@ def shapes_of(tree: StateTree) -> list[list[Any]]:
 
 
 def read_shapes(shapes: list[list[Any]]) -> dict[Any, TreeShape]:
-    """Return the shapes of tensors by their names; those of bftrain 0.2.0 are numbered."""
+    """Return the shapes of tensors by their names; those of earlier versions are numbered."""
     return {
         name[0] if name else number: TreeShape(dtype, tuple(sizes), device)
         for number, (dtype, sizes, device, *name) in enumerate(shapes)
