@@ -10,7 +10,7 @@ import click
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import NarrowTable, Output, prints_results
 from bftrain.cli.settings import overwrite_option
-from bftrain.errors import Interrupted, PartlyFailed, UsageError
+from bftrain.errors import BadConfig, Interrupted, PartlyFailed, UsageError
 from bftrain.text_formats import counted
 from bftrain_replay.commands.sensitivity import no_cache_option
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-SLURM: Final = "slurm"
 _SLURM_JOBS: Final = 8
 _MOST_ROWS: Final = 50  # maximum rows on a terminal; the file has all
 _MOST_WARNINGS: Final = 8
@@ -45,11 +44,10 @@ def sweep_watch(shown: ShownProgress) -> Callable[[SweepStatus], None]:
     """Return a function that shows the state of a sweep."""
 
     def watch(status: SweepStatus) -> None:
-        running = [what.share for what in status.at_work.values() if what.job]
         failed = f", {status.failed:,} failed" if status.failed else ""
         points = f"{status.over:,} of {status.points:,} points{failed}"
-        done = status.passes_over + sum(running)
-        shown.tell("", done, status.passes, lambda _: points, lambda _: f"{points}, {len(running)} at work")
+        done = status.passes_over + sum(status.at_work.values())
+        shown.tell("", done, status.passes, lambda _: points, lambda _: f"{points}, {len(status.at_work)} at work")
 
     return watch
 
@@ -164,22 +162,32 @@ def _write_plots(done: SweepResult, folders: Mapping[str, Path | None]) -> None:
 
 def executor_of(folder: Path, jobs: int | None, dask: str, options: tuple[str, ...]) -> PassExecutor:
     """Return what runs the passes: processes here, or the workers of a Dask cluster."""
-    from functools import partial
-
     from bftrain_replay.study.forked_pass import usable_cpus
-    from bftrain_replay.sweeping.dask_executor import DaskExecutor, running_cluster, slurm_jobs, slurm_option
+    from bftrain_replay.sweeping.dask_executor import SLURM, DaskExecutor
     from bftrain_replay.sweeping.local_executor import LocalExecutor
     from bftrain_replay.sweeping.sweep import PRINTS
 
     if options and dask != SLURM:
         raise UsageError("is for --dask slurm", where="--dask-option")
-    if dask == SLURM:
-        return DaskExecutor(partial(slurm_jobs, jobs or _SLURM_JOBS, list(map(slurm_option, options)), folder))
+    if dask and dask != SLURM and jobs:
+        raise UsageError("has no effect with an existing Dask cluster", where="--jobs")
     if dask:
-        if jobs:
-            raise UsageError("has no effect with an existing Dask cluster", where="--jobs")
-        return DaskExecutor(partial(running_cluster, dask))
+        return DaskExecutor(dask, jobs or _SLURM_JOBS, dict(map(_dask_option, options)), folder)
     return LocalExecutor(jobs or usable_cpus(), folder / PRINTS)
+
+
+def _dask_option(text: str) -> tuple[str, object]:
+    """Parse ``NAME=VALUE``: other values than numbers and lists are text."""
+    from bftrain import toml_io
+
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise UsageError(f"{text!r} is not NAME=VALUE", where="--dask-option", fix="for example queue=main")
+    try:
+        found = toml_io.parse(f"value = {value}", text)["value"]
+    except BadConfig:
+        return name, value
+    return name, found if isinstance(found, int | float | list) else value
 
 
 def _show(done: SweepResult, out: Output, **counts: int) -> None:

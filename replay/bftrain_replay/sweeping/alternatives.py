@@ -30,15 +30,7 @@ from bftrain_replay.study.study import ReplayStudy
 from bftrain_replay.sweeping.local_executor import LocalExecutor
 from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
-from bftrain_replay.sweeping.sweep_passes import (
-    MadeFrom,
-    PassOutcome,
-    RunKind,
-    SweepPass,
-    WorkerActivity,
-    origin_sha256,
-    versions_here,
-)
+from bftrain_replay.sweeping.sweep_passes import MadeFrom, PassOutcome, RunKind, SweepPass, origin_sha256, versions_here
 
 # Called with the finished replays (including fractions of running ones) and the total; False stops them
 Watch = Callable[[float, int], bool]
@@ -186,7 +178,7 @@ def outcomes_of(
     # Two variations may be the same pass, such as earlier departures on a log that no node leaves
     passes = tuple({job.id: job for job in passes}.values())
     outcomes: dict[str, PassOutcome] = {}
-    at_work: dict[str, float] = {}
+    at_work: Mapping[str, float] = {}
     going = True
 
     def stopping() -> bool:
@@ -194,8 +186,9 @@ def outcomes_of(
         going = going and (watch is None or watch(len(outcomes) + sum(at_work.values()), len(passes)))
         return not going
 
-    def tell(now: WorkerActivity) -> None:
-        at_work[now.worker] = now.share if now.job is not None else 0.0
+    def tell(shares: Mapping[str, float]) -> None:
+        nonlocal at_work
+        at_work = shares
 
     with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
         executor = CachedExecutor(LocalExecutor(workers_for(passes), Path(folder) / _PRINTS), cache)

@@ -8,208 +8,148 @@ from __future__ import annotations
 
 import logging
 import signal
+import subprocess
 import tempfile
 import threading
 import time
-import uuid
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from importlib import import_module
-from inspect import signature
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from bftrain import toml_io
-from bftrain.errors import BadConfig, NotAvailable, UsageError
-from bftrain.values import wire
+from bftrain.errors import NotAvailable, UsageError
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_elastic.errors import install_hint
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile, Tasks
-from bftrain_replay.sweeping.sweep_passes import (
-    PassOutcome,
-    PassStopped,
-    Stopping,
-    SweepPass,
-    Tell,
-    WorkerActivity,
-    failed,
-    work,
-)
+from bftrain_replay.sweeping.sweep_passes import PassOutcome, PassStopped, Stopping, SweepPass, Tell, failed, work
 
-# A Dask client, and a function to call about once a second with the number of remaining passes
-Cluster = tuple[Any, Callable[[int], None]]
-
-_LOOK_EVERY_S: Final = 0.1
-_ASK_EVERY_S: Final = 0.5  # polling interval: workers check for a stop, and the client for workers
-_PATIENCE_S: Final = 10.0  # seconds for a scheduler to answer
-_GRACE_S: Final = 1.5  # seconds for running passes to notice a stop
-_LOST_AFTER: Final = "distributed.deploy.lost-worker-timeout"  # a lost Slurm job is replaced after this time
-_WORKER: Final[dict[str, object]] = {"cores": 1, "processes": 1, "memory": "2 GiB"}  # defaults of a Slurm job
-_ONLY_HERE: Final = {"dashboard_address": "127.0.0.1:0"}
-_OURS: Final = {"set_as_default": False, "name": "bftrain-sweep"}
-
+SLURM: Final = "slurm"
+_POLL_S: Final = 0.2
+_LOCAL: Final = "127.0.0.1:0"
+_JOB: Final = {"job_name": "bftrain-sweep", "cores": 1, "processes": 1, "memory": "2 GiB"}
+_TEST: Final = ("sbatch", "--test-only")  # prints the reason for which Slurm would reject a job
 _one_at_a_time = threading.Lock()  # a worker with several threads would divide one core among several passes
 
 
-def run_on_worker(message: bytes, log: EventLog | None, tasks: Tasks | None, stop: str) -> bytes:
-    """Run a pass on a worker; return its outcome, or ``None`` once the event ``stop`` is set.
-
-    Inputs that are not sent are generated on the worker.
-    """
-    from distributed import Event  # noqa: PLC0415 - only a worker of Dask has it for sure
-
-    job, event, asked_s = wire.decode(message, SweepPass), Event(stop), 0.0
-
-    def watch(_share: float) -> bool:
-        nonlocal asked_s
-        if time.monotonic() - asked_s < _ASK_EVERY_S:
-            return True
-        asked_s = time.monotonic()
-        return not event.is_set()
-
-    with _one_at_a_time, suppress(PassStopped):
-        return wire.encode(work(job, watch, log, tasks))
-    return b""
-
-
-def _same(thing: object) -> object:
-    return thing
-
-
+@dataclass(frozen=True)
 class DaskExecutor:
-    """An executor for any cluster."""
+    """Runs passes on the cluster at an address, or in Slurm jobs."""
 
-    def __init__(self, cluster: Callable[[], AbstractContextManager[Cluster]]) -> None:
-        self._cluster = cluster
-        self._topic = f"bftrain-sweep-{uuid.uuid4().hex}"
-        self._sent: dict[str, Any] = {}
+    address: str  # or a scheduler file, or "slurm"
+    workers: int = 0  # Slurm jobs
+    options: Mapping[str, object] = field(default_factory=dict)  # of dask_jobqueue.SLURMCluster
+    folder: Path = Path()  # for certificates and output of Slurm jobs
 
     def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
         """Run all passes."""
-        distributed = required("distributed")
-        try:
-            with _quiet(), self._cluster() as (client, tend):
-                running = {self._submit(client, job): job for job in jobs}  # pass of each future
-                try:
-                    yield from self._outcomes(client, tend, running, tell, stopping)
-                finally:
-                    if running:
-                        with suppress(Exception):  # a lost cluster has no work to stop
-                            distributed.Event(self._topic, client).set()
-                            client.cancel(list(running))
-                            time.sleep(_GRACE_S)
-        except (OSError, RuntimeError) as error:  # Dask's errors for a broken connection
-            if isinstance(error, RuntimeError) and "Timeout" not in str(error):
-                raise
-            raise NotAvailable(f"the Dask scheduler is lost: {error}", where="sweep") from error
+        with _plain_errors(), ExitStack() as stack:
+            from distributed import as_completed  # noqa: PLC0415 - an extra
 
-    def _outcomes(
-        self,
-        client: Any,  # noqa: ANN401 - a class without types
-        tend: Callable[[int], None],
-        running: dict[Any, SweepPass],
-        tell: Tell,
-        stopping: Stopping,
-    ) -> Iterator[PassOutcome]:
-        completed = required("distributed").as_completed(
-            list(running), loop=client.loop, with_results=True, raise_errors=False
-        )
-        by_key, shown, looked_s = {future.key: job for future, job in running.items()}, dict[str, Any](), 0.0
-        while running and not stopping():
-            if client.status not in {"running", "connecting"}:
-                raise NotAvailable("the Dask scheduler is lost", where="sweep")
-            if time.monotonic() - looked_s > _ASK_EVERY_S:
-                looked_s = time.monotonic()
-                tend(len(running))
-                known = client.processing().items()
-                at_work = {name: next(filter(None, map(by_key.get, keys)), None) for name, keys in known}
-                for name in shown.keys() | at_work.keys():
-                    if (job := at_work.get(name)) is not shown.get(name):
-                        tell(WorkerActivity(name, job))
-                shown = at_work
-            for future, result in completed.next_batch(block=False):
-                yield _outcome(running.pop(future), future, result)
-            time.sleep(_LOOK_EVERY_S)
-
-    def _submit(self, client: Any, job: SweepPass) -> Any:  # noqa: ANN401 - as above
-        log = tasks = None
-        if isinstance(source := job.log, SweepLog):
-            log = self._future(client, job.log_sha256, lambda: source.load(0))
-        if isinstance(file := job.tasks, TaskFile):
-            tasks = self._future(client, job.tasks_sha256, lambda: file.load(0))
-        key = f"{self._topic}-{job.id}"
-        return client.submit(run_on_worker, wire.encode(job), log, tasks, self._topic, key=key, pure=False)
-
-    def _future(self, client: Any, sha256: str, load: Callable[[], object]) -> Any:  # noqa: ANN401 - as above
-        """Return a cluster input, sent once as a task result: Dask recomputes it after a loss."""
-        if sha256 not in self._sent:
-            # A different prefix from passes: Dask estimates the cost of tasks from the mean time of their prefix, and
-            # moves no task that it expects to finish immediately to an idle worker
-            key = f"input-of-{self._topic}-{sha256}"
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # size warning; it is sent only once
-                self._sent[sha256] = client.submit(_same, load(), key=key, pure=False)
-        return self._sent[sha256]
+            in_slurm = self.address == SLURM
+            client = stack.enter_context(_slurm_jobs(self.options, self.folder) if in_slurm else _client(self.address))
+            running = _submitted(client, jobs)
+            ids = {future.key: job.id for future, job in running.items()}
+            completed = as_completed(list(running), loop=client.loop, with_results=True, raise_errors=False)
+            try:
+                while running and not stopping():
+                    if in_slurm:  # starts jobs, and replaces lost ones
+                        client.cluster.scale(jobs=min(self.workers, len(jobs)))
+                    # A worker runs one pass at a time; its other passes are queued
+                    first = (next(filter(ids.get, keys), None) for keys in client.processing().values())
+                    tell({ids[key]: 0.0 for key in first if key})
+                    for future, result in completed.next_batch(block=False):
+                        yield _outcome(running.pop(future), result)
+                    time.sleep(_POLL_S)
+            finally:
+                with suppress(Exception):  # a lost cluster has no work to stop
+                    client.cancel(list(running))
 
 
-def _outcome(job: SweepPass, future: Any, result: Any) -> PassOutcome:  # noqa: ANN401 - as above
-    if isinstance(result, bytes):  # the result survives a later death of its worker
-        return wire.decode(result, PassOutcome)
-    if future.status != "error":
-        raise NotAvailable("the Dask scheduler has lost its work", where="sweep")
-    error = future.exception(timeout=_PATIENCE_S)
-    if isinstance(error, ImportError) and "bftrain" in str(error):
-        what = f"the workers of this Dask cluster cannot import bftrain: {error}"
-        raise NotAvailable(what, fix="install the same version there as here")
-    killed = type(error).__name__ == "KilledWorker"
-    return failed(
-        job, f"its worker died, {error.allowed_failures + 1} times" if killed else f"{type(error).__name__}: {error}"
-    )
+def run_on_worker(job: SweepPass, log: EventLog | None, tasks: Tasks | None) -> PassOutcome | None:
+    """Run a pass on a worker, until it is cancelled; the worker generates inputs that are not sent."""
+    from distributed.worker import get_worker, thread_state  # noqa: PLC0415 - an extra
+
+    task = get_worker().state.tasks[thread_state.key]
+    with _one_at_a_time, suppress(PassStopped):
+        return work(job, lambda _: task.state == "executing", log, tasks)
+    return None
 
 
-@contextmanager
-def running_cluster(address: str) -> Iterator[Cluster]:
+def _submitted(client: Any, jobs: Sequence[SweepPass]) -> dict[Any, SweepPass]:  # noqa: ANN401 - untyped
+    """Submit all passes, and the content of each input file once; a task result survives the loss of a worker."""
+    sent, futures = dict[str, Any](), {}
+    for job in jobs:
+        for source, sha256 in ((job.log, job.log_sha256), (job.tasks, job.tasks_sha256)):
+            if isinstance(source, SweepLog | TaskFile) and sha256 not in sent:
+                with warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", "Sending large graph")  # only once
+                    sent[sha256] = client.submit(lambda content: content, source.load(0), pure=False)
+        inputs = sent.get(job.log_sha256), sent.get(job.tasks_sha256)
+        futures[client.submit(run_on_worker, job, *inputs, pure=False)] = job
+    return futures
+
+
+def _outcome(job: SweepPass, result: object) -> PassOutcome:
+    if isinstance(result, PassOutcome):
+        return result
+    if not isinstance(result, tuple):
+        raise OSError("it has cancelled passes")
+    return failed(job, f"{type(result[1]).__name__}: {result[1]}")
+
+
+def _client(address: str) -> Any:  # noqa: ANN401 - untyped
     """Connect to a scheduler by its address, or by a file with the address."""
-    distributed = required("distributed")
-    if ":" not in address and not Path(address).is_file():
-        raise UsageError("is not an address, scheduler file, or slurm", where=f"--dask {address}")
-    place = {"scheduler_file": address} if Path(address).is_file() else {"address": address}
+    from distributed import Client  # noqa: PLC0415 - an extra
+
+    kind = "scheduler_file" if Path(address).is_file() else "address"
     try:
-        client = distributed.Client(**place, timeout=_PATIENCE_S, **_OURS)
-    except (OSError, TimeoutError, ValueError, TypeError) as error:
-        what = f"no Dask scheduler answers there: {error}"
-        raise NotAvailable(what, where=address, fix="see that it runs, and that TLS is as it asks") from error
-    with client:
-        yield client, lambda _: None
+        return Client(**{kind: address}, timeout=10, set_as_default=False)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"is not a scheduler: {error}", where=f"--dask {address}") from error
 
 
 @contextmanager
-def slurm_jobs(workers: int, options: Sequence[tuple[str, object]], folder: Path) -> Iterator[Cluster]:
-    """Start a scheduler, and up to this many Slurm jobs as workers; lost jobs are replaced."""
-    _jobqueue()  # the import adds its settings to Dask's
-    config, logs, wanted, refusals = required("dask.config"), folder / "worker-logs", 0, _LastError(logging.ERROR)
-    site, timeout_s = config.get("jobqueue.slurm"), config.get(_LOST_AFTER)
-    with ExitStack() as stack:
-        stack.enter_context(config.set({_LOST_AFTER: "1s" if timeout_s == "15s" else timeout_s}))
-        certificates = stack.enter_context(tempfile.TemporaryDirectory(prefix=".certificates-", dir=folder))
-        log = logging.getLogger("tornado.application")  # Dask's logger for rejected jobs
-        stack.callback(setattr, log, "handlers", log.handlers)
-        stack.callback(setattr, log, "propagate", log.propagate)
-        log.handlers, log.propagate = [refusals], False
-        given = {**({} if site.get("log-directory") else {"log_directory": str(logs)}), **dict(options)}
-        cluster = _slurm_cluster(site, given, certificates)
+def _slurm_jobs(options: Mapping[str, object], folder: Path) -> Iterator[Any]:
+    """Start a scheduler for Slurm jobs by our arguments, the user's configuration of Dask, and options."""
+    handler = signal.getsignal(signal.SIGINT)
+    import dask  # noqa: PLC0415 - an extra
+    from dask_jobqueue import SLURMCluster  # noqa: PLC0415 - an extra
+    from distributed import Client, Security, utils  # noqa: PLC0415 - an extra
 
-        def tend(jobs: int) -> None:
-            nonlocal wanted
-            if refusals.text and not cluster.scheduler_info["workers"]:
-                raise NotAvailable(f"Slurm takes no job: {refusals.text}", where="--dask slurm")
-            wanted = max(wanted, min(workers, jobs))  # never fewer: Dask might end a busy one
-            cluster.scale(jobs=wanted)
-
+    signal.signal(signal.SIGINT, handler)  # the import has replaced it
+    site, logs = dask.config.get("jobqueue.slurm"), folder / "worker-logs"
+    host = {} if options.get("interface") or site.get("interface") else {"host": utils.get_ip()}
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1s"}),
+        tempfile.TemporaryDirectory(prefix=".certificates-", dir=folder) as certificates,
+    ):
+        security = Security.temporary()
+        for name in ("tls_ca_file", "tls_worker_cert", "tls_worker_key"):
+            path = Path(certificates, name)
+            path.touch(mode=0o600)
+            path.write_text(getattr(security, name))
+            setattr(security, name, str(path.absolute()))
+        arguments = {
+            **_JOB,
+            "log_directory": str(logs),
+            "scheduler_options": {"dashboard_address": _LOCAL, **host},
+            "worker_extra_args": [*(site.get("worker-extra-args") or ()), "--dashboard-address", _LOCAL],
+            "security": security,
+            **options,
+        }
         try:
-            with required("distributed").Client(cluster, set_as_default=False) as client:
-                yield client, tend
+            cluster = SLURMCluster(**arguments)
+        except (ValueError, TypeError, RuntimeError) as error:
+            reason, *_all_arguments = str(error).split(". Very likely")
+            raise UsageError(f"no cluster can be made: {reason}", where="--dask slurm") from error
+        try:
+            tested = subprocess.run(_TEST, input=cluster.job_script(), capture_output=True, text=True, check=False)  # noqa: S603 - a constant
+            if tested.returncode:
+                raise NotAvailable(f"Slurm takes no job: {tested.stderr.strip()}", where="--dask slurm")
+            with Client(cluster, set_as_default=False) as client:
+                yield client
         finally:
             with suppress(AssertionError):  # about jobs that never started
                 cluster.close()
@@ -217,85 +157,20 @@ def slurm_jobs(workers: int, options: Sequence[tuple[str, object]], folder: Path
                 logs.rmdir()
 
 
-def slurm_option(text: str) -> tuple[str, object]:
-    """Parse ``NAME=VALUE``: an option of dask_jobqueue.SLURMCluster; other values than numbers and lists are text."""
-    name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-        raise UsageError(f"{text!r} is not NAME=VALUE", where="--dask-option", fix="for example queue=main")
-    try:
-        found = toml_io.parse(f"value = {value}", text)["value"]
-    except BadConfig:
-        return name, value
-    return name, found if isinstance(found, int | float | list) else value
-
-
-def _slurm_cluster(site: dict[str, Any], options: dict[str, object], certificates: str) -> Any:  # noqa: ANN401 - as above
-    """Make the cluster by our arguments, the user's configuration of Dask, and options."""
-    made_of, distributed = _jobqueue().SLURMCluster, required("distributed")
-    required("cryptography")
-    # Dask's own error for an unknown name prints all settings, including key paths
-    makers = (made_of.__init__, *(base.__init__ for base in made_of.job_cls.__mro__ if "__init__" in vars(base)))
-    known = {
-        name
-        for maker in makers
-        for name, one in signature(maker).parameters.items()
-        if one.kind is one.POSITIONAL_OR_KEYWORD
-    }
-    for name in options.keys() - known:
-        what, fix = f"dask_jobqueue.SLURMCluster has no option '{name}'", ", ".join(sorted(known - {"self"}))
-        raise UsageError(what, where="--dask-option", fix=f"known are {fix}")
-    has_interface = options.get("interface") or site.get("interface")
-    host = {} if has_interface else {"host": required("distributed.utils").get_ip()}
-    arguments = {
-        "job_name": "bftrain-sweep",
-        "scheduler_options": {**_ONLY_HERE, **host},
-        "worker_extra_args": [*(site.get("worker-extra-args") or ()), "--dashboard-address", *_ONLY_HERE.values()],
-        "security": distributed.Security.temporary(),
-        "shared_temp_directory": certificates,
-        **{name: value for name, value in _WORKER.items() if site.get(name) is None},
-        **options,
-    }
-    try:
-        return made_of(**arguments)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise UsageError(f"no cluster can be made: {error}", where="--dask slurm") from error
-
-
-class _LastError(logging.Handler):
-    text = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep the message of a Slurm command."""
-        error = record.exc_info[1] if record.exc_info else None
-        text = str(error or record.getMessage()).rpartition("stderr:")[2]
-        self.text = "; ".join(line for line in text.splitlines() if line.strip())
-
-
-def _jobqueue() -> Any:  # noqa: ANN401 - a module without types
-    """Import dask-jobqueue, and keep our handlers of Ctrl-C and SIGTERM, which it replaces."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        return required("dask_jobqueue")
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def required(module: str) -> Any:  # noqa: ANN401 - as above
-    """Import a module of an extra, or raise an error with the install command."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise NotAvailable(f"{module} is not installed", where="--dask", fix=install_hint("dask")) from error
-
-
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep Dask from logging what our errors report."""
-    with ExitStack() as stack:
-        for name in logging.root.manager.loggerDict:
-            if name.split(".")[0] == "distributed":
-                logger = logging.getLogger(name)
+def _plain_errors() -> Iterator[None]:
+    """Raise our errors for a missing package and a broken connection, and keep Dask from logging them."""
+    try:
+        import distributed  # noqa: PLC0415 - an extra; it sets the levels of its loggers
+
+        with ExitStack() as stack:
+            for logger in map(logging.getLogger, (distributed.__name__, "distributed.client", "tornado.application")):
                 stack.callback(logger.setLevel, logger.level)
                 logger.setLevel(logging.CRITICAL + 1)
-        yield
+            yield
+    except ImportError as error:
+        raise NotAvailable(f"a package is missing: {error}", where="--dask", fix=install_hint("dask")) from error
+    except (OSError, RuntimeError) as error:  # Dask's errors for a broken connection
+        if isinstance(error, RuntimeError) and "Timeout" not in str(error):
+            raise
+        raise NotAvailable(f"the Dask scheduler does not answer: {error}", where="sweep") from error

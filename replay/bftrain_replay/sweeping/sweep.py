@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -21,7 +21,7 @@ from bftrain_replay.rounds.round_settings import DRAWN
 from bftrain_replay.run.result import BOUND_FIGURES
 from bftrain_replay.study.forked_pass import usable_cpus
 from bftrain_replay.sweeping import sweep_table
-from bftrain_replay.sweeping.dask_executor import DaskExecutor, running_cluster
+from bftrain_replay.sweeping.dask_executor import DaskExecutor
 from bftrain_replay.sweeping.local_executor import LocalExecutor
 from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
 from bftrain_replay.sweeping.sweep_passes import (
@@ -33,7 +33,6 @@ from bftrain_replay.sweeping.sweep_passes import (
     PassStatus,
     SweepPass,
     SweepPlan,
-    WorkerActivity,
     known_in,
     planned,
 )
@@ -60,14 +59,14 @@ KIND: Final = ResultKind(
 
 
 class SweepStatus(NamedTuple):
-    """The progress of a sweep: points and passes, finished and failed ones, and the state of workers."""
+    """The progress of a sweep: points and passes, finished and failed ones, and the share of each running pass."""
 
     points: int
     over: int
     failed: int
     passes: int
     passes_over: int
-    at_work: Mapping[str, WorkerActivity]
+    at_work: Mapping[str, float]
 
 
 @dataclass(frozen=True, repr=False)
@@ -123,14 +122,15 @@ class PreparedSweep(ShortRepr):
         }  # points
         lacking = [sum(name in to_do for name in need.all) for need in needs]  # passes of each point
         over, passes_over = lacking.count(0), len(self.plan.passes) - len(jobs)
-        at_work: dict[str, WorkerActivity] = {}
+        at_work: Mapping[str, float] = {}
 
         def tell() -> None:
             if watch is not None:
                 watch(SweepStatus(len(needs), over, len(failed), len(self.plan.passes), passes_over, at_work))
 
-        def at(what: WorkerActivity) -> None:
-            at_work[what.worker] = what
+        def at(shares: Mapping[str, float]) -> None:
+            nonlocal at_work
+            at_work = shares
             tell()
 
         tell()
@@ -295,10 +295,7 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
     check_form(tables)
     ready = PreparedSweep.of(spec)
     folder = Path(folder)
-    workers = jobs or usable_cpus()
-    runs: PassExecutor = (
-        DaskExecutor(partial(running_cluster, dask)) if dask else LocalExecutor(workers, folder / PRINTS)
-    )
+    runs: PassExecutor = DaskExecutor(dask) if dask else LocalExecutor(jobs or usable_cpus(), folder / PRINTS)
     executor = CachedExecutor(runs, OutcomeCache.of_user(wanted=cache), keeps=not dask)
     target = result_folder(ready, folder, overwrite=overwrite, advice=IN_PYTHON)
     with target as result, OutcomeFile(folder) as outcomes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import traceback
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import cache
@@ -440,15 +440,8 @@ _NOT_DONE: Final = (
 )
 
 
-class WorkerActivity(NamedTuple):
-    """A worker's state: its current pass (``None`` while it waits or after it exits), and the progress."""
-
-    worker: str
-    job: SweepPass | None
-    share: float = 0.0
-
-
-Tell = Callable[[WorkerActivity], None]
+# Called with the finished fraction of each running pass, by its ID
+Tell = Callable[[Mapping[str, float]], None]
 Stopping = Callable[[], bool]
 
 

@@ -33,11 +33,11 @@ class Here:
         for job in jobs:
             if stopping():
                 return
-            tell(sweep_passes.WorkerActivity("here", job))
+            tell({job.id: 0.0})
             self.count += 1
             sweep_inputs.forget_inputs()
             yield sweep_passes.work(job, lambda _: True)
-            tell(sweep_passes.WorkerActivity("here", None))
+            tell({})
 
 
 def counted(spec: Mapping[str, Any] | Path, folder: Path, **options: Any) -> tuple[int, SweepResult]:  # noqa: ANN401 - as sweep() takes them
