@@ -105,7 +105,6 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     "queue_policy": {
         "fcfs": "bftrain_datasets.scheduling.queue_policies:FirstComePolicy",
         "easy": "bftrain_datasets.scheduling.queue_policies:EasyBackfill",
-        "conservative": "bftrain_datasets.scheduling.queue_policies:ConservativeBackfill",
         "fairshare": "bftrain_datasets.scheduling.queue_policies:FairSharePolicy",
         "ostrich": "bftrain_datasets.scheduling.queue_policies:OStrichPolicy",
         "ostrich-fifo": "bftrain_datasets.scheduling.queue_policies:FifoOStrichPolicy",

@@ -64,7 +64,7 @@ def _check_against_import(bftrain: CommandLine, folder: Path, nodes: int) -> Non
 @pytest.mark.parametrize(
     ("log", "options", "jobs"),
     [
-        ("swf/KTH-SP2-1996-2.swf.gz", ["--policy", "conservative"], 28_489),
+        ("swf/KTH-SP2-1996-2.swf.gz", ["--policy", "easy"], 28_489),
         ("swf/NASA-iPSC-1993-3.1-cln.swf.gz", ["--policy", "ostrich", "--first", "3000"], 3_000),
         ("swf/theta_2022.swf.gz", ["--nodes", "4392"], 23_911),
         ("pernode/wagap-2013.swf.gz", ["--nodes", "44", "--cores-per-node", "48", "--sharing", "cores"], 17_900),
@@ -136,7 +136,7 @@ def test_interrupted_it_keeps_what_is_done(number: signal.Signals, tmp_path: Pat
     many = [Row(3 * place, 1000 + place % 977, 1 + place % 7, 4000, place % 5) for place in range(20_000)]
     log = swf(tmp_path / "log.swf", many, "MaxNodes: 64")
     folder = tmp_path / "out"
-    options = ("--policy", "conservative", "--max-backlog", "1e9", "-o", folder)
+    options = ("--policy", "fairshare", "--set", "backfill-depth=20000", "--max-backlog", "1e9", "-o", folder)
     with start("schedule", log, *options) as running:
         let_work(running, 2.5)  # into the simulation: the queue is so long that it would take hours
         running.send_signal(number)

@@ -126,8 +126,6 @@ class SlowMachine:
         self.waiting: list[int] = []
         self.running: list[int] = []
         self.usage = dict.fromkeys(self.users, 0)
-        self.promise: dict[int, int] = {}
-        self.first_promise: dict[int, int] = {}
         self.virtual = SlowVirtual([self.shares[user] for user in self.users])
         self.campaign_of: dict[int, SlowCampaign] = {}
         self.last_campaign: dict[int, SlowCampaign] = {}
@@ -137,7 +135,6 @@ class SlowMachine:
         arrivals = sorted(range(len(self.jobs)), key=lambda job: self.jobs[job].submit)
         while arrivals or self.waiting or self.running:
             ended = sorted(job for job in self.running if self.at(job) + self.jobs[job].run == self.now)
-            early = [job for job in ended if self.believed[job] > self.jobs[job].run]
             for job in ended:
                 self.running.remove(job)
                 spare = (self.believed[job] - self.jobs[job].run) * 60 * self.jobs[job].size
@@ -145,14 +142,11 @@ class SlowMachine:
             overran = [job for job in self.running if self.at(job) + self.believed[job] == self.now]
             for job in overran:
                 self.raise_estimate(job)
-            if policy == "conservative":
-                self.renew_promises(early=bool(early))
             new = [job for job in arrivals if self.jobs[job].submit == self.now]
             for job in new:
                 arrivals.remove(job)
                 self.submit(job)
-            due = self.now in self.promise.values()
-            if ended or overran or new or due or policy in {"fcfs", "easy"}:
+            if ended or overran or new or policy in {"fcfs", "easy"}:
                 for job in getattr(self, policy.replace("-", "_"))():
                     self.waiting.remove(job)
                     self.running.append(job)
@@ -211,19 +205,6 @@ class SlowMachine:
             minute += 1
         return minute
 
-    def renew_promises(self, *, early: bool) -> None:
-        """Keep the promises of conservative backfilling, or make new ones where they cannot be kept."""
-        far = max([self.now, *(self.promise[job] + self.believed[job] for job in self.promise)])
-        if any(self.used(minute, self.promise, self.promise) > self.nodes for minute in range(self.now, far)):
-            kept: dict[int, int] = {}
-            for job in sorted(self.promise, key=lambda each: (self.promise[each], each)):
-                kept[job] = self.earliest(job, kept)
-            self.promise = kept
-        elif early:
-            for job in sorted(self.promise):
-                if self.promise[job] > self.now:
-                    self.promise[job] = self.earliest(job, self.promise)
-
     def free(self, started: Iterable[int] = ()) -> int:
         return self.nodes - sum(self.jobs[job].size for job in (*self.running, *started))
 
@@ -255,16 +236,6 @@ class SlowMachine:
         while self.used(minute, started, begins) + self.jobs[head].size > self.nodes:
             minute += 1
         return minute
-
-    def conservative(self) -> list[int]:
-        """Promise new jobs a start, and start those whose time has come."""
-        for job in self.waiting:
-            if job not in self.promise:
-                self.promise[job] = self.first_promise[job] = self.earliest(job, self.promise)
-        due = [job for job in sorted(self.promise) if self.promise[job] == self.now]
-        for job in due:
-            del self.promise[job]
-        return due
 
     def fairshare(self) -> list[int]:
         oldest = {user: next(job for job in self.waiting if self.jobs[job].user == user) for user in self.waiters()}

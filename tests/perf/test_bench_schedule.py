@@ -45,7 +45,7 @@ def scheduled(log: Path, folder: Path, *options: str) -> Ended:
     return Ended(perf_counter() - begin, core_s, json.loads(done.stdout))
 
 
-@pytest.mark.parametrize("policy", ["easy", "conservative", "fairshare", "ostrich"])
+@pytest.mark.parametrize("policy", ["easy", "fairshare", "ostrich"])
 def test_theta(figures: Figures, tmp_path: Path, policy: str) -> None:
     ended = scheduled(site_data("swf/theta_2022.swf.gz"), tmp_path, "--nodes", "4392", "--policy", policy)
     ended.show(figures, f"Theta 2022, {policy}")
@@ -53,7 +53,7 @@ def test_theta(figures: Figures, tmp_path: Path, policy: str) -> None:
     assert ended.core_s < (15 if policy == "easy" else 30)
 
 
-@pytest.mark.parametrize("policy", ["fcfs", "easy", "conservative", "fairshare", "ostrich"])
+@pytest.mark.parametrize("policy", ["fcfs", "easy", "fairshare", "ostrich"])
 def test_kth(figures: Figures, tmp_path: Path, policy: str) -> None:
     ended = scheduled(site_data("swf/KTH-SP2-1996-2.swf.gz"), tmp_path, "--policy", policy)
     ended.show(figures, f"KTH-SP2, {policy}")

@@ -17,7 +17,7 @@ STRANGE: Final = [
     *["1e11", "-1e10", "1e-300", "x", "\u0661", "\0", "\xff", ";", "{a,b}", "", "\t", "2147483648"],
 ]
 HEADERS: Final = ["; MaxNodes: 8", "; MaxProcs: 32", "; MaxNodes: 0", "; MaxNodes: 99999999999", "; UnixStartTime: 5"]
-POLICIES: Final = ["fcfs", "easy", "conservative", "fairshare", "ostrich"]
+POLICIES: Final = ["fcfs", "easy", "fairshare", "ostrich"]
 
 
 @st.composite

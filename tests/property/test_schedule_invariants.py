@@ -17,7 +17,7 @@ from tests.helpers.schedules import Row, job_states, scheduled
 
 NODES = 7
 EasyBackfill: Any = registry.load("queue_policy", "easy")
-POLICIES = ("fcfs", "easy", "conservative", "fairshare", "ostrich", "ostrich-fifo")
+POLICIES = ("fcfs", "easy", "fairshare", "ostrich", "ostrich-fifo")
 
 seconds = st.one_of(st.integers(0, 300), st.integers(0, 8000).map(lambda eighths: eighths / 8))
 
@@ -92,17 +92,12 @@ def test_nodes_and_times(policy: str, found: list[Row], estimates: str) -> None:
         assert all(end <= begin for (_, end), (begin, _) in pairwise(each))
 
 
-@pytest.mark.parametrize("policy", ["easy", "conservative"])
 @given(found=rows, generous=st.integers(0, 400), exact=st.booleans())
-def test_promises_are_kept_while_estimates_are(policy: str, found: list[Row], generous: int, exact: bool) -> None:  # noqa: FBT001 - drawn
+def test_promises_are_kept_while_estimates_are(found: list[Row], generous: int, exact: bool) -> None:  # noqa: FBT001 - drawn
     kept = [row._replace(limit=row.run + generous) for row in found]
-    made = scheduled(kept, NODES, policy, "actual" if exact else "limit")
+    made = scheduled(kept, NODES, "easy", "actual" if exact else "limit")
     promised = [job for job, at_s in enumerate(made.promised_s) if at_s < math.inf]
     assert all(made.start_s[job] <= made.promised_s[job] for job in promised)
-    if policy == "conservative":
-        assert len(promised) == sum(row.size <= NODES for row in found)
-    if exact and policy == "conservative":
-        assert all(made.start_s[job] == made.promised_s[job] for job in promised if min(row.run for row in found) > 0)
 
 
 class Watched(EasyBackfill):  # type: ignore[misc]  # loaded by its name
@@ -148,7 +143,7 @@ def test_an_end_in_the_middle_changes_nothing_before_it(found: list[Row], until_
 def test_time_has_no_unit(found: list[Row], factor: float) -> None:
     """Twice the seconds everywhere is the same schedule, twice as slow."""
     longer = [row._replace(submit=row.submit * factor, run=row.run * factor, limit=row.limit * factor) for row in found]
-    for policy in ("fcfs", "easy", "conservative"):
+    for policy in ("fcfs", "easy"):
         one, two = (scheduled(each, NODES, policy, "actual") for each in (found, longer))
         if min(row.run for row in found) > 0:  # a job of no time is planned with one second
             assert [at_s * factor for at_s in one.start_s] == list(two.start_s)

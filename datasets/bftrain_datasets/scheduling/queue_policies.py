@@ -1,16 +1,16 @@
 """Queue policies of a simulated main scheduler, and the cluster as they see it.
 
-The policies are FCFS, EASY and conservative backfilling, fair share, and OStrich. OStrich groups the jobs that a user
+The policies are FCFS, EASY backfilling, fair share, and OStrich. OStrich groups the jobs that a user
 submits together into campaigns, and ranks these by their end in a virtual fair schedule (``virtual_schedule``).
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heapreplace
-from itertools import accumulate, chain, islice
+from itertools import chain, islice
 from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
@@ -107,7 +107,7 @@ class QueuePolicy(Protocol):
 class FreeNodesProfile:
     """The number of free nodes over time: ``free[i]`` from ``times[i]`` to ``times[i + 1]``.
 
-    All nodes are free after the last time. An infeasible plan makes ``free`` negative, which :meth:`least` returns.
+    All nodes are free after the last time.
     """
 
     __slots__ = ("free", "times")
@@ -148,42 +148,8 @@ class FreeNodesProfile:
                 return times[at]
             at = after
 
-    def sooner(self, size: int, length_s: float, begin_s: float, at: int) -> float | None:
-        """Return a start time before the planned ``begin_s``, or ``None``; search from index ``at``.
-
-        The plan already reserves the job's nodes from ``begin_s``, so only earlier times matter.
-        """
-        times, free = self.times, self.free
-        while times[at] < begin_s:
-            if free[at] < size:
-                at += 1
-                continue
-            end_s = min(times[at] + length_s, begin_s)
-            after = at + 1
-            while times[after] < end_s:
-                if free[after] < size:
-                    break
-                after += 1
-            else:
-                return times[at]
-            at = after
-        return None
-
-    def least(self, begin_s: float, end_s: float) -> int:
-        """Return the minimum number of free nodes between ``begin_s`` and ``end_s``."""
-        first = max(0, bisect_right(self.times, begin_s) - 1)
-        last = max(first + 1, bisect_left(self.times, end_s))
-        return min(self.free[first:last])
-
-    def forget(self, now_s: float) -> None:
-        """Drop the steps before ``now_s``."""
-        first = bisect_right(self.times, now_s) - 1
-        if first > 0:
-            del self.times[:first], self.free[:first]
-        self.times[0] = now_s
-
     def take(self, begin_s: float, end_s: float, size: int) -> None:
-        """Reserve ``size`` nodes; a negative number cancels a reservation."""
+        """Reserve ``size`` nodes."""
         if end_s <= begin_s:
             return
         times, free = self.times, self.free
@@ -291,79 +257,6 @@ def _beside(candidates: Iterable[int], cluster: SimulatedCluster, free: int, sha
         if free == 0:
             break
     return started
-
-
-class ConservativeBackfill:
-    """Plans all waiting jobs, and starts each at its planned time.
-
-    When a job finishes early, the waiting jobs move up one by one in submission order; no job moves back. When a job
-    exceeds its estimate and the promises conflict, the plan is rebuilt in promise order. ``promises`` maps each job to
-    its first promised start.
-    """
-
-    name: Final = "conservative"
-
-    def __init__(self) -> None:
-        self.promises: dict[int, float] = {}
-        self._begin_s: dict[int, float] = {}  # planned start of each waiting job
-        self._profile: FreeNodesProfile | None = None
-
-    @property
-    def wake_s(self) -> float:
-        """The next planned start, even if no job starts then."""
-        return min(self._begin_s.values(), default=NEVER)
-
-    def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
-        """Return the jobs due to start according to the plan."""
-        profile = self._profile = self._profile or FreeNodesProfile(cluster.now_s, cluster.nodes)
-        now_s, size = cluster.now_s, cluster.size
-        profile.forget(now_s)
-        conflict = False  # True if jobs that exceed their estimates occupy promised nodes
-        for job in cluster.overran:
-            end_s = cluster.planned_end_s(job)
-            profile.take(now_s, end_s, size[job])
-            conflict = conflict or profile.least(now_s, end_s) < 0
-        if conflict:
-            # Plan all jobs again, sorted by planned start
-            profile = self._profile = FreeNodesProfile.of(now_s, cluster.free, cluster.running, size)
-            for job in sorted(self._begin_s, key=lambda job: (self._begin_s[job], job)):
-                self._plan(profile, cluster, job)
-        else:
-            early = [job for job in cluster.ended if cluster.planned_end_s(job) > now_s]
-            for job in early:
-                profile.take(now_s, cluster.planned_end_s(job), -size[job])
-            if early:
-                self._move_up(profile, cluster)
-        for job in cluster.submitted:
-            self.promises[job] = self._plan(profile, cluster, job)
-        started = [job for job in cluster.waiting if self._begin_s[job] <= cluster.now_s]
-        for job in started:
-            del self._begin_s[job]
-        return started
-
-    def _move_up(self, profile: FreeNodesProfile, cluster: SimulatedCluster) -> None:
-        """Move each job to its earliest start; the plans of all other jobs stay fixed."""
-        now_s, size, planned_s, begins = cluster.now_s, cluster.size, cluster.planned_s, self._begin_s
-        most = list(accumulate(profile.free, max))
-        for job in cluster.waiting[: len(cluster.waiting) - len(cluster.submitted)]:
-            begin_s, needed = begins[job], size[job]
-            if begin_s <= now_s:
-                continue
-            # Before this index, the job never fits
-            place = bisect_left(most, needed)
-            sooner_s = profile.sooner(needed, planned_s[job], begin_s, place)
-            if sooner_s is None:
-                continue
-            profile.take(begin_s, begin_s + planned_s[job], -needed)
-            profile.take(sooner_s, sooner_s + planned_s[job], needed)
-            begins[job] = sooner_s
-            most = list(accumulate(profile.free, max))
-
-    def _plan(self, profile: FreeNodesProfile, cluster: SimulatedCluster, job: int) -> float:
-        begin_s = profile.earliest(cluster.size[job], cluster.planned_s[job])
-        profile.take(begin_s, begin_s + cluster.planned_s[job], cluster.size[job])
-        self._begin_s[job] = begin_s
-        return begin_s
 
 
 class BackfillTimes:

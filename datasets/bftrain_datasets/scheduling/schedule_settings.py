@@ -39,9 +39,7 @@ _LOG: Final = "the log's value"
 class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of ``bftrain schedule``, one per option; ``None`` means the value in the log."""
 
-    policy: Annotated[str, Option("fcfs, easy, conservative, fairshare, ostrich, ostrich-fifo, or FILE.py:NAME")] = (
-        "easy"
-    )
+    policy: Annotated[str, Option("fcfs, easy, fairshare, ostrich, ostrich-fifo, or FILE.py:NAME")] = "easy"
     estimates: Annotated[str, Option("The run times that the policy sees", choices=ESTIMATES)] = LIMIT
     nodes: Annotated[int | None, Option("Nodes of the machine", default=_LOG, at_least=1)] = None
     cores_per_node: Annotated[int | None, Option("Processors of a node", default=_LOG, at_least=1, rare=True)] = None

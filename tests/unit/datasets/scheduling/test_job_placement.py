@@ -106,7 +106,7 @@ def test_the_log_is_what_the_table_of_jobs_says(log: Path, tmp_path: Path) -> No
 
 
 def test_the_schedule_read_again_leaves_as_many_nodes_idle(log: Path, tmp_path: Path) -> None:
-    result = schedule(log, policy="conservative", time_factor=0.7)
+    result = schedule(log, policy="easy", time_factor=0.7)
     folder = written(result, tmp_path / "out")
     counted = import_logs(folder / "schedule.swf", options=ImportOptions(counts=True)).log
     *ours, last = changes(result.log)
@@ -115,7 +115,7 @@ def test_the_schedule_read_again_leaves_as_many_nodes_idle(log: Path, tmp_path: 
     text = (folder / "schedule.swf").read_text()
     assert "; Note: derived: bftrain" in text
     assert "; Note: without 1 job that did not start" in text
-    again = schedule(folder / "schedule.swf", policy="conservative")
+    again = schedule(folder / "schedule.swf", policy="easy")
     assert again.schedule.start_s == result.schedule.start_s[:-1]  # all but the refused one
 
 
@@ -183,7 +183,7 @@ def test_the_same_gives_the_same_bytes(log: Path, tmp_path: Path) -> None:
 
 
 def test_parquet_holds_the_same_as_csv(log: Path, tmp_path: Path) -> None:
-    result = schedule(log, policy="conservative", until=f"{DAY + 20_000}")
+    result = schedule(log, policy="easy", until=f"{DAY + 20_000}")
     folder = written(result, tmp_path / "out")
     shown = {name: table(folder / f"{name}.csv") for name in ("jobs", "campaigns", "utilisation")}
     written(result, folder, tables="parquet", overwrite=True)

@@ -31,37 +31,10 @@ def test_easy_backfills_no_more_jobs_than_there_are_spare_nodes() -> None:
     assert starts([BUSY, HEAD, NARROW, second], 10, "easy") == [0, 100, 60, 150]
 
 
-def test_easy_delays_others_than_the_head_and_conservative_does_not() -> None:
+def test_easy_delays_others_than_the_head() -> None:
     head, second, wide = Row(1, 100, 6, 100), Row(2, 10, 8, 10), Row(3, 300, 4, 300)
-    rows = [BUSY, head, second, wide]
-    easy, conservative = scheduled(rows, 10, "easy"), scheduled(rows, 10, "conservative")
-    assert list(easy.start_s) == [0, 100, 303, 3]  # beside the head there is room for the last job for ever
-    assert list(conservative.start_s) == [0, 100, 200, 210]
-    assert list(conservative.promised_s) == [0, 100, 200, 210]
-
-
-def test_conservative_moves_all_up_in_order_when_a_job_ends_early() -> None:
-    rows = [Row(0, 40, 6, 100), Row(1, 50, 8, 50), Row(2, 30, 4, 60), Row(3, 20, 4, 20)]
-    made = scheduled(rows, 10, "conservative")
-    assert list(made.promised_s) == [0, 100, 2, 62]
-    # At 32 four nodes are free: too few for the second, but the last moves up. At 40 the second moves up to its end
-    assert list(made.start_s) == [0, 52, 2, 32]
-
-
-def test_conservative_moves_into_the_hole_that_another_one_left() -> None:
-    # At 10 the first ends 90 s early: the wide one moves up to 10, so does the narrow one that was to follow it
-    rows = [Row(0, 10, 10, 100), Row(1, 50, 10, 50), Row(2, 30, 3, 30)]
-    made = scheduled(rows, 10, "conservative")
-    assert list(made.promised_s) == [0, 100, 150]
-    assert list(made.start_s) == [0, 10, 60]
-
-
-def test_conservative_promises_again_in_the_order_of_promises_when_a_job_overruns() -> None:
-    rows = [Row(0, 130, 6, 100), Row(1, 50, 8, 50), Row(2, 50, 6, 50), Row(3, 95, 4, 95)]
-    made = scheduled(rows, 10, "conservative")
-    assert list(made.promised_s) == [0, 100, 150, 3]
-    assert list(made.start_s) == [0, 130, 180, 3]  # believed to end at 100, 160 and 460; it did at 130
-    assert list(made.prolonged) == [1, 0, 0, 0]
+    # Beside the head there is room for the last job for ever
+    assert starts([BUSY, head, second, wide], 10, "easy") == [0, 100, 303, 3]
 
 
 def test_fair_share_puts_the_user_first_who_used_least() -> None:

@@ -46,7 +46,8 @@ def test_who_outlives_the_estimate_is_not_ended_and_makes_room_for_others_later(
 
 
 def test_without_limits_nothing_is_outlived() -> None:
-    made = scheduled([Row(number, 10 * number + 1, 2) for number in range(9)], 4, "conservative")
+    made = scheduled([Row(number, 10 * number + 1, 2) for number in range(9)], 4, "easy")
     assert not any(made.prolonged)
-    assert all(promised == start for promised, start in zip(made.promised_s, made.start_s, strict=True))
+    promises = [made.promised_s[job] - made.start_s[job] for job in range(9) if made.promised_s[job] < math.inf]
+    assert set(promises) == {0.0}
     assert not any(math.isinf(start_s) for start_s in made.start_s)
