@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
@@ -153,16 +153,21 @@ def _line(where: str, text: str, key: str) -> str:
     return where
 
 
-def line_of(text: str, path: tuple[str, ...]) -> int:
-    """Return the line that sets ``path``, or its longest prefix with a line; 0 if not found."""
+def line_of(text: str, path: tuple[str | int, ...]) -> int:
+    """Return the line that sets ``path``, or its longest prefix with a line; 0 if not found.
+
+    A whole number in a path is the index of a table among several of the same name.
+    """
     best, most = 0, 0
-    table: tuple[str, ...] = ()
+    table: tuple[str | int, ...] = ()
+    counts: Counter[tuple[str | int, ...]] = Counter()  # tables of the same name
     for number, line in enumerate(text.splitlines(), start=1):
-        said: list[tuple[str, ...]] = []
-        with suppress(BadConfig):  # part of a value over several lines
-            said = list(_keys(toml_io.parse(line, "")))
+        said = _keys_in(line) or _keys_in(f"{line.partition('=')[0]}= 0")  # a value over several lines
         if line.lstrip().startswith("["):
             table = max(said, key=len, default=())
+            if line.lstrip().startswith("[["):
+                counts[table] += 1
+                table = (*table, counts[table] - 1)
             said = [table]
         else:
             said = [(*table, *each) for each in said]
@@ -172,7 +177,14 @@ def line_of(text: str, path: tuple[str, ...]) -> int:
     return best
 
 
-def _keys(table: Mapping[str, object], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def _keys_in(line: str) -> list[tuple[str | int, ...]]:
+    try:
+        return list(_keys(toml_io.parse(line, "")))
+    except BadConfig:
+        return []
+
+
+def _keys(table: Mapping[str, object], path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     for key, value in table.items():
         yield (*path, key)
         if isinstance(value, dict):

@@ -6,8 +6,7 @@ The file is checked as a whole before any work is done: every error names the li
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -18,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bftrain import parts, toml_io
+from bftrain.config import line_of
 from bftrain.durations import parse_duration
 from bftrain.errors import BadConfig, BadInput, BadValue, BftrainError, UsageError, suggestion
 from bftrain.files import whole_text
@@ -33,9 +33,6 @@ from bftrain_replay.sweeping.sweep_inputs import LogSource, SweepCluster
 
 Key = str | int  # a name, or the index of a table among several of the same name
 
-_HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(#.*)?$")
-_ASSIGNMENT: Final = re.compile(r"\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"|'[^']*'))*)\s*=")
-
 
 class TomlDocument:
     """The content of a file, or a Python mapping; ``name`` is the prefix of its error messages."""
@@ -44,21 +41,7 @@ class TomlDocument:
         self.data = data
         self.name = name
         self.folder = folder  # base folder of relative paths
-        found: dict[tuple[Key, ...], int] = {}
-        counts: dict[tuple[Key, ...], int] = {}
-        section: tuple[Key, ...] = ()
-        for number, line in enumerate(text.splitlines(), start=1):
-            header, assignment = _HEADER.match(line), _ASSIGNMENT.match(line)
-            if header:
-                section = tuple(_names(header[2]))
-                if header[1] == "[[":
-                    place = counts.get(section, 0)
-                    counts[section] = place + 1
-                    section = (*section, place)
-                found.setdefault(section, number)
-            elif assignment:
-                found.setdefault((*section, *_names(assignment[1])), number)
-        self._lines = found
+        self._text = text
 
     @classmethod
     def read(cls, path: Path) -> TomlDocument:
@@ -69,19 +52,12 @@ class TomlDocument:
     def where(self, *keys: Key) -> str:
         """Return the line of the key, or of the nearest thing around it, and the key."""
         shown = ".".join(str(key) if isinstance(key, str) else f"{key + 1}" for key in keys)
-        for length in range(len(keys), 0, -1):
-            line = self._lines.get(keys[:length])
-            if line is not None:
-                return f"{self.name}:{line}: {shown}"
-        return f"{self.name}: {shown}" if shown else self.name
+        line = line_of(self._text, keys)
+        return ": ".join(filter(None, (f"{self.name}:{line}" if line else self.name, shown)))
 
     def wrong(self, what: str, *keys: Key, fix: str | None = None) -> BadConfig:
         """Build the error about a key."""
         return BadConfig(what, where=self.where(*keys), fix=fix)
-
-
-def _names(dotted: str) -> Sequence[str]:
-    return [part.strip().strip("\"'") for part in re.findall(r"\"[^\"]*\"|'[^']*'|[^.]+", dotted)]
 
 
 Value = str | int | float
