@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain.errors import NotAvailable, UsageError
+from bftrain.values import wire
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_elastic.errors import install_hint
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile, Tasks
@@ -67,13 +68,13 @@ class DaskExecutor:
                     client.cancel(list(running))
 
 
-def run_on_worker(job: SweepPass, log: EventLog | None, tasks: Tasks | None) -> PassOutcome | None:
+def run_on_worker(job: SweepPass, log: EventLog | None, tasks: Tasks | None) -> bytes | None:
     """Run a pass on a worker, until it is cancelled; the worker generates inputs that are not sent."""
     from distributed.worker import get_worker, thread_state  # noqa: PLC0415 - an extra
 
     task = get_worker().state.tasks[thread_state.key]
     with _one_at_a_time, suppress(PassStopped):
-        return work(job, lambda _: task.state == "executing", log, tasks)
+        return wire.encode(work(job, lambda _: task.state == "executing", log, tasks))
     return None
 
 
@@ -92,8 +93,8 @@ def _submitted(client: Any, jobs: Sequence[SweepPass]) -> dict[Any, SweepPass]: 
 
 
 def _outcome(job: SweepPass, result: object) -> PassOutcome:
-    if isinstance(result, PassOutcome):
-        return result
+    if isinstance(result, bytes):
+        return wire.decode(result, PassOutcome)
     if not isinstance(result, tuple):
         raise OSError("it has cancelled passes")
     return failed(job, f"{type(result[1]).__name__}: {result[1]}")
@@ -142,8 +143,7 @@ def _slurm_jobs(options: Mapping[str, object], folder: Path) -> Iterator[Any]:
         try:
             cluster = SLURMCluster(**arguments)
         except (ValueError, TypeError, RuntimeError) as error:
-            reason, *_all_arguments = str(error).split(". Very likely")
-            raise UsageError(f"no cluster can be made: {reason}", where="--dask slurm") from error
+            raise UsageError(f"no cluster: {str(error).split('. Very likely')[0]}", where="--dask slurm") from error
         try:
             tested = subprocess.run(_TEST, input=cluster.job_script(), capture_output=True, text=True, check=False)  # noqa: S603 - a constant
             if tested.returncode:

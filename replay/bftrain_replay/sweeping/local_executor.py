@@ -24,14 +24,15 @@ from typing import Final
 import bftrain
 from bftrain import registry
 from bftrain.errors import BftrainError, NotAvailable
+from bftrain.values import wire
 from bftrain_elastic.agent.process_tree import die_with
 from bftrain_replay.simulation.engine import KeepGoing
 from bftrain_replay.study.forked_pass import ForkedPass
 from bftrain_replay.sweeping.sweep_inputs import input_key, log_of, tasks_of
 from bftrain_replay.sweeping.sweep_passes import PassOutcome, Stopping, SweepPass, Tell, failed, work
 
-# An outcome, or the finished fraction of each running pass by its ID
-Message = PassOutcome | dict[str, float]
+# An encoded outcome, or the finished fraction of each running pass by its ID
+Message = bytes | dict[str, float]
 
 _LOOK_EVERY_S: Final = 0.1
 _PATIENCE_S: Final = 5.0  # seconds for a failed runner to exit
@@ -53,9 +54,9 @@ class LocalExecutor:
         remaining, prints = len(jobs), ""
         try:
             for message in _messages(connection, jobs, self._workers):
-                if isinstance(message, PassOutcome):
+                if isinstance(message, bytes):
                     remaining -= 1
-                    yield message
+                    yield wire.decode(message, PassOutcome)
                 elif message is not None:
                     tell(message)
                 if not remaining or stopping():
@@ -113,7 +114,7 @@ def _exit_reason(code: int) -> str:
 def _run(jobs: Sequence[SweepPass], workers: int) -> Iterator[Message]:
     """Run all passes in children of this process."""
     waiting, shown = deque(jobs), dict[str, float]()
-    running: dict[str, tuple[SweepPass, ForkedPass[PassOutcome], float]] = {}  # with the start time
+    running: dict[str, tuple[SweepPass, ForkedPass[bytes], float]] = {}  # with the start time
     uses = Counter[Hashable](key for job in jobs for key in _inputs_of(job))
     registry.load("solver", "exact")  # saves an import in most children; other solvers may start threads
     while waiting or running:
@@ -132,7 +133,7 @@ def _run(jobs: Sequence[SweepPass], workers: int) -> Iterator[Message]:
             if not child.running:
                 del running[job.id]
                 died = f"its worker {_exit_reason(child.exit_code)}"
-                yield child.result or failed(job, died, time.monotonic() - start_s)
+                yield child.result or wire.encode(failed(job, died, time.monotonic() - start_s))
 
 
 def _inputs_of(job: SweepPass) -> tuple[Hashable, Hashable]:
@@ -149,11 +150,11 @@ def _load_shared(job: SweepPass, uses: Counter[Hashable]) -> None:
             tasks_of(job.tasks, job.seed)
 
 
-def _outcome_of(job: SweepPass, keep_going: KeepGoing) -> PassOutcome:
+def _outcome_of(job: SweepPass, keep_going: KeepGoing) -> bytes:
     gc.freeze()  # prevents copies of all inputs by the first collection
     outcome = work(job, lambda share: keep_going(share, 0))
     sys.stdout.flush()  # this process is killed
-    return outcome
+    return wire.encode(outcome)
 
 
 def main() -> None:
