@@ -38,10 +38,10 @@ _one_at_a_time = threading.Lock()  # a worker with several threads would divide 
 class DaskExecutor:
     """Runs passes on the cluster at an address, or in Slurm jobs."""
 
-    address: str  # or a scheduler file, or "slurm"
+    address: str  # scheduler address or file, or "slurm"
     workers: int = 0  # Slurm jobs
-    options: Mapping[str, object] = field(default_factory=dict)  # of dask_jobqueue.SLURMCluster
-    folder: Path = Path()  # for certificates and output of Slurm jobs
+    options: Mapping[str, object] = field(default_factory=dict)  # arguments of dask_jobqueue.SLURMCluster
+    folder: Path = Path()  # folder for certificates and output of Slurm jobs
 
     def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
         """Run all passes."""

@@ -65,7 +65,7 @@ class LocalExecutor:
                 runner.wait(_PATIENCE_S)
         finally:
             if runner.returncode is None:
-                os.killpg(runner.pid, signal.SIGKILL)  # with its children
+                os.killpg(runner.pid, signal.SIGKILL)  # the group includes its children
                 runner.wait()
             connection.close()
             with suppress(OSError):
@@ -114,7 +114,7 @@ def _exit_reason(code: int) -> str:
 def _run(jobs: Sequence[SweepPass], workers: int) -> Iterator[Message]:
     """Run all passes in children of this process."""
     waiting, shown = deque(jobs), dict[str, float]()
-    running: dict[str, tuple[SweepPass, ForkedPass[bytes], float]] = {}  # with the start time
+    running: dict[str, tuple[SweepPass, ForkedPass[bytes], float]] = {}  # passes, children, start times
     uses = Counter[Hashable](key for job in jobs for key in _inputs_of(job))
     registry.load("solver", "exact")  # saves an import in most children; other solvers may start threads
     while waiting or running:
