@@ -43,15 +43,6 @@ def sge_job(job: object, host: str, start: object, end: object, **other: object)
     return ":".join(str(field) for field in fields) + "\n"
 
 
-def qacct_job(job: object, host: str, start: str, end: str, **other: object) -> str:
-    """Write a record as qacct -j lists it, after qacct(1) of Grid Engine."""
-    usual = "qname=all.q hostname= group=staff owner=ann jobname=sleep jobnumber= taskid=undefined pe_taskid=NONE "
-    usual += "account=sge qsub_time=-/- start_time= end_time= granted_pe=NONE slots=1 failed=0 ru_wallclock=60s arid=0"
-    values: dict[str, object] = dict(pair.split("=") for pair in usual.split())
-    values |= {"hostname": host, "jobnumber": job, "start_time": start, "end_time": end, **other}
-    return "=" * 62 + "\n" + "".join(f"{key:<12} {value}  \n" for key, value in values.items())
-
-
 def sge_object(job: object, host: str, start: object, end: object, **other: object) -> str:
     """Write a record of accounting.jsonl, after accounting(5) of Open Cluster Scheduler 9: times in microseconds."""
     record = {
@@ -150,7 +141,6 @@ SAMPLES: Final[dict[str, list[bytes]]] = {
     "lsf": [lsf_job(1, DAY, DAY + 60, "16*a", "16*b").encode()],
     "sge": [
         b"# Version: 1\n" + sge_job(1, "a", DAY, DAY + 60).encode(),
-        qacct_job(1, "a", "Sun Sep 13 12:26:40 2020", "Sun Sep 13 12:27:40 2020").encode(),
         sge_object(1, "a", DAY * 10**6, (DAY + 60) * 10**6).encode(),
     ],
     "kubernetes": [

@@ -28,7 +28,7 @@ _DOWN: Final = "import the output of sacctmgr show event -P all_time, or set --d
 _OF_NOW: Final = (
     ({"JOBID", "ST", "NODELIST(REASON)"}, "squeue", _SACCT),
     ({"JOBID", "STAT", "FROM_HOST"}, "bjobs", _LSF),
-    ({"job-ID", "prior", "state"}, "qstat", "use the output of: qacct -j, or import the file accounting"),
+    ({"job-ID", "prior", "state"}, "qstat", "import the file accounting of Grid Engine"),
     ({"Job", "id", "Time", "Use", "S"}, "qstat", _PBS),
 )
 # The start of a line in unsupported records, and a supported source
@@ -40,6 +40,7 @@ _UNSUPPORTED: Final = (
     (r"JobId=\S+ UserId=", "a file of Slurm's jobcomp/filetxt", _SACCT),
     (r"\[\d{4}-\d\d-\d\dT[\d:.+-]+\] ", "a log of slurmctld", _SACCT),
     (r"ReservationName=\S+ StartTime=|(?=.*\bName\b)(?=.*\bNodeNames\b).*\bFlags\b", "Slurm's reservations", _DOWN),
+    (r"={20}", "output of qacct -j", "import the file accounting, which qacct reads"),
     (r"VERSION \d+$|\d\d:\d\d:\d\d \d{9,} ", "events of Moab or Maui", "import the records of Torque, Slurm or LSF"),
 )
 

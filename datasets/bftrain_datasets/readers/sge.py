@@ -1,6 +1,6 @@
 """Grid Engine's accounting (Sun, Univa, Altair, Open Cluster Scheduler): a record per job or task.
 
-Files: ``accounting``, ``accounting.jsonl``, ``reporting.jsonl``, and the output of ``qacct -j`` with local times.
+Files: ``accounting``, ``accounting.jsonl`` and ``reporting.jsonl``; ``qacct`` reads the first.
 Parallel jobs have a record per host only with ``accounting_summary FALSE``. Otherwise they count as
 ``hosts_incomplete``, except in environments such as ``smp`` or ``openmp``.
 
@@ -8,36 +8,30 @@ Parallel jobs have a record per host only with ``accounting_summary FALSE``. Oth
 |---|---|---|
 | ``qname`` (1) | | queue |
 | ``hostname`` (2) | yes | the node |
-| ``jobnumber`` (6), ``taskid`` (36), ``pe_taskid`` (42) | yes | job, array task, and parallel task |
-| ``start_time`` (10), ``end_time`` (11) | yes | a start of 0 or ``-/-``: it never started |
+| ``job_number`` (6), ``task_number`` (36), ``pe_taskid`` (42) | yes | job, array task, and parallel task |
+| ``start_time`` (10), ``end_time`` (11) | yes | a start of 0: it never started |
 | ``granted_pe`` (34), ``slots`` (35) | | parallel environment and cores |
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import takewhile
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from bftrain.node_units import CORE
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_columns import count_of, date_line, first_lines, moments
+from bftrain_datasets.importing.text_columns import count_of, first_lines, moments
 from bftrain_datasets.job_tables.tables import format_of, records
 from bftrain_datasets.log.idle_doubts import HOSTS_INCOMPLETE
 
 name: Final = "sge"
-about: Final = "Grid Engine (SGE, UGE, AGE, OCS): the file accounting, as text or JSON, and qacct -j"
+about: Final = "Grid Engine (SGE, UGE, AGE, OCS): the file accounting, as text or JSON"
 tells_units: Final = (CORE,)
 
 PLACES: Final = (0, 1, 5, 9, 10, 33, 34, 35, 41, 3, 8)  # positions of the fields in a line
-LISTED: Final = (
-    "qname", "hostname", "jobnumber", "start_time", "end_time", "granted_pe", "slots", "taskid", "pe_taskid",
-    "owner", "qsub_time",
-)  # fmt: skip
 JSON_KEYS: Final = (
     "qname", "hostname", "job_number", "start_time", "end_time", "granted_pe", "slots", "task_number", "pe_taskid",
     "owner", "submission_time",
@@ -45,15 +39,13 @@ JSON_KEYS: Final = (
 NUMBERS: Final = (5, 8, 9, 10, 11, 34, 35)  # positions of numbers
 LEAST_FIELDS: Final = 36  # number of fields up to the task number; version 6 has 45 fields, other versions have more
 NOTHING: Final = frozenset({"", "NONE", "0", "UNKNOWN", "undefined", "None"})
-NO_TIME: Final = frozenset({"0", "-/-"})
+NO_TIME: Final = "0"
 COMMENT: Final = "#"
-RULE: Final = "=" * 20  # the first line of a qacct record
 ACCOUNTING: Final = "acct"  # the type of accounting records in the file "reporting"
 # Parallel environments that usually have all slots on one host; other environments may use several
 ONE_HOST: Final = frozenset({"smp", "threads", "threaded", "thread", "shm", "shared", "openmp", "omp", "multithread"})
 MOST_WAITING: Final = 1 << 16  # parallel jobs that may still get a record for another host
 LONGEST_MS: Final = 14  # number of digits of an epoch in milliseconds; version 9 writes microseconds
-_US_DATE: Final = re.compile(r"(\d\d)/(\d\d)/(\d{4}) ")  # written by Univa's qacct
 
 
 _picked = itemgetter(*PLACES)
@@ -76,16 +68,10 @@ class _Record(NamedTuple):
 
 
 def recognises(head: bytes) -> bool:
-    """Return whether this is JSON with a job's keys, or has its fields in a line or in qacct's list."""
+    """Return whether this is JSON with a job's keys, or has its fields in a line."""
     if head.lstrip().startswith(b"{"):
         return format_of(head) == name
-    lines = first_lines(head)
-    if any(_is_job(line.split(":")) for line in lines if not line.startswith(COMMENT)):
-        return True
-    rules = (place for place, line in enumerate(lines) if line.startswith(RULE))
-    first = next(rules, len(lines)) + 1
-    listed = {line.partition(" ")[0] for line in takewhile(lambda line: not line.startswith(RULE), lines[first:])}
-    return listed.issuperset(LISTED[:5])
+    return any(_is_job(line.split(":")) for line in first_lines(head) if not line.startswith(COMMENT))
 
 
 def _is_job(fields: Sequence[str]) -> bool:
@@ -133,11 +119,7 @@ class _ParallelJobs:
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every record."""
     parallel = _ParallelJobs(intake)
-    if file.head.lstrip().startswith(b"{"):
-        found = _objects(file, intake)
-    else:
-        listed = any(line.startswith(RULE) for line in first_lines(file.head))
-        found = _listed(file) if listed else _lines(file)
+    found = _objects(file, intake) if file.head.lstrip().startswith(b"{") else _lines(file)
     for number, record in found:
         intake.row(number)
         if record is None:
@@ -161,49 +143,21 @@ def _lines(file: RawFile) -> Iterator[tuple[int, _Record | None]]:
         yield number, _Record._make(_picked(fields))
 
 
-def _listed(file: RawFile) -> Iterator[tuple[int, _Record | None]]:
-    first, values = 0, dict[str, str]()
-    for number, line in file.lines():
-        if line.startswith(RULE):
-            if first:
-                yield first, _of_keys(values, LISTED)
-            first, values = number, {}
-        elif first:
-            key, _, value = line.partition(" ")
-            if key in LISTED:
-                values.setdefault(key, value.strip())
-    if first:
-        yield first, _of_keys(values, LISTED)
-
-
 def _objects(file: RawFile, intake: RecordIntake) -> Iterator[tuple[int, _Record | None]]:
     for number, fields in records(file, intake):
         if fields.get("type", ACCOUNTING) == ACCOUNTING:
-            yield number, _of_keys(fields, JSON_KEYS)
+            known = all(key in fields for key in JSON_KEYS[:5])
+            yield number, _Record(*(str(fields.get(key, "")) for key in JSON_KEYS)) if known else None
         else:
             intake.row(number)
             intake.set_aside("other_record")
 
 
-def _of_keys(values: Mapping[str, Any], keys: Sequence[str]) -> _Record | None:
-    if not all(key in values for key in keys[:5]):
-        return None
-    return _Record(*(str(values.get(key, "")) for key in keys))
-
-
 def _time(text: str, intake: RecordIntake) -> float | None:
-    """Return an epoch in seconds, milliseconds or microseconds, or a date; None if missing."""
-    if text in NO_TIME:
-        return None
+    """Return an epoch in seconds, milliseconds or microseconds; None if missing."""
     if len(text) > LONGEST_MS and text.isdecimal():
         text = f"{text[:-6]}.{text[-6:]}"
-    try:
-        return intake.seconds(text)
-    except ValueError:
-        time_s = date_line(_US_DATE.sub(r"\3-\1-\2T", text), intake.clock)
-        if time_s is None:
-            raise
-        return time_s
+    return None if text == NO_TIME else intake.seconds(text)
 
 
 def _submitted(text: str, intake: RecordIntake) -> float | None:
