@@ -243,7 +243,7 @@ def _of_entries(found: Shares, tasks: Mapping[str, SharingTask]) -> Iterator[_Fa
     fix = f"give one entry to each of the {len(tasks)} tasks"
     for name, given in (("shares", found.shares), ("speeds", found.speeds)):
         for task in sorted(set(given) ^ tasks.keys()):
-            yield (f"gave {name} in which task '{task}' is {'missing' if task in tasks else 'unknown'}", fix)
+            yield (f"gave {name}, but task '{task}' is {'missing' if task in tasks else 'unknown'}", fix)
     for task, speed in found.speeds.items():
         if not _is_part(speed):
             yield (f"gave task '{task}' the speed {speed!r}", "give finite numbers of at least 0")
@@ -251,15 +251,15 @@ def _of_entries(found: Shares, tasks: Mapping[str, SharingTask]) -> Iterator[_Fa
 
 def _of_parts(found: Shares, tasks: Mapping[str, SharingTask], problem: SharingProblem) -> Iterator[_Fault]:
     for names, parts in _combinations(found):
-        said = " and ".join(f"'{name}'" for name in names)
+        pair = " and ".join(f"'{name}'" for name in names)
         nodes = {tasks[name].nodes if name in tasks else None for name in names}
         if len(set(names)) < len(names) or len(nodes) > 1 or None in nodes:
-            yield (f"let {said} share nodes", "pair two of the tasks that need as many nodes")
+            yield (f"let {pair} share nodes", "pair two tasks that need the same number of nodes")
         for kind, part in parts.items():
             if kind not in problem.nodes:
-                yield (f"gave {said} a share of '{kind}'", f"the kinds are {', '.join(map(repr, problem.nodes))}")
+                yield (f"gave {pair} a share of '{kind}'", f"the kinds are {', '.join(map(repr, problem.nodes))}")
             if not _is_part(part):
-                yield (f"gave {said} the share {part!r} of '{kind}'", "give finite numbers of at least 0")
+                yield (f"gave {pair} the share {part!r} of '{kind}'", "give finite numbers of at least 0")
 
 
 def _of_sums(found: Shares, tasks: Mapping[str, SharingTask], problem: SharingProblem) -> Iterator[_Fault]:
@@ -271,11 +271,11 @@ def _of_sums(found: Shares, tasks: Mapping[str, SharingTask], problem: SharingPr
             used[kind] += part * tasks[names[0]].nodes
     for name, part in time.items():
         if part > 1.0 + _ROUNDING:
-            yield (f"gave '{name}' {part:g} times all of its time", "its shares must add up to at most 1")
+            yield (f"gave '{name}' {part:g} times all of its time", "its shares must not add up to more than 1")
     for kind, nodes in used.items():
         if nodes > problem.nodes[kind] * (1.0 + _ROUNDING):
             what = f"gave out {nodes:g} nodes of '{kind}', and there are {problem.nodes[kind]}"
-            yield (what, "let the sum of shares times nodes of a task be at most that")
+            yield (what, "lower the shares: share times nodes, summed over tasks, must not exceed it")
 
 
 def _combinations(found: Shares) -> Iterator[tuple[tuple[str, ...], Mapping[str, float]]]:

@@ -69,7 +69,7 @@ class UnknownName(BadInput):
 
     @classmethod
     def among(cls, kind: str, name: str, known: Iterable[str], *, where: str | None = None) -> UnknownName:
-        """Return the error for a ``name`` that is missing in ``known``."""
+        """Return the error for a ``name`` of this ``kind`` that is missing in ``known``; ``where`` is its location."""
         return cls(f"no {kind.replace('_', ' ')} is called '{name}'", where=where, fix=suggestion(name, known))
 
 
@@ -82,7 +82,7 @@ class NotAvailable(BftrainError):
 class BrokenPlugin(NotAvailable):
     """A plug-in or a user's own code cannot be loaded or does not behave as its port requires."""
 
-    exit_code = BadInput.exit_code  # like for user-written objectives: the code needs a fix
+    exit_code = BadInput.exit_code  # the user's code needs a fix, as for objectives
 
 
 class ResultWarning(UserWarning):
@@ -126,7 +126,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 OWN_FILE: Final = "bftrain_own_file_"  # prefix of modules loaded from FILE.py:NAME
-_ROOMS: Final = frozenset({"bftrain", "bftrain_solvers", "bftrain_replay", "bftrain_datasets", "bftrain_elastic"})
+_PACKAGES: Final = frozenset({"bftrain", "bftrain_solvers", "bftrain_replay", "bftrain_datasets", "bftrain_elastic"})
 _LONGEST_LINE: Final = 120
 
 
@@ -166,7 +166,7 @@ def is_from_own_file(error: BaseException) -> bool:
 def _is_foreign(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
     standard = file.startswith(("<frozen ", f"{sys.base_prefix}/lib/python")) and not _is_installed(file)
-    return _module(frame) not in _ROOMS and not standard
+    return _module(frame) not in _PACKAGES and not standard
 
 
 def _module(frame: FrameType) -> str:

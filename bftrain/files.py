@@ -47,7 +47,7 @@ def check_unpacked(unpacked: int, packed: int, *, where: str, fix: str) -> None:
     """Raise an error if a file unpacks to far more than logs of its size do, before memory or hours are spent."""
     most = max(UNPACKED_BYTES, UNPACKED_RATIO * packed)
     if unpacked > most:
-        what = f"unpacks to more than {most:,} bytes, which is too much for a file of {packed:,}"
+        what = f"unpacks to more than {most:,} bytes, suspicious for a file of {packed:,}"
         raise BadInput(what, where=where, fix=f"check its origin; if it is correct, {fix}")
 
 
@@ -169,7 +169,7 @@ def whole_text(path: Path, kind: str) -> str:
     """Return the content of a text file; ``kind`` describes it in the error for a file above the size limit."""
     size = path.stat().st_size
     if size > LARGEST_TEXT_BYTES:
-        what = f"{size:,} bytes are too many for a {kind}"
+        what = f"{size:,} bytes exceed the limit of a {kind}"
         raise BadInput(what, where=str(path), fix="check that it is the right file")
     return "\n".join(line for _, line in text_lines(path))
 

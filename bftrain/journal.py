@@ -99,7 +99,7 @@ class Journal:
 
     @classmethod
     def create(cls, path: Path, settings: Settings) -> Journal:
-        """Create a journal that only its owner can read, with the settings of its decisions."""
+        """Create the journal ``path``, readable only by its owner, with the ``settings`` of its decisions."""
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except FileExistsError as error:
@@ -125,7 +125,7 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path) -> Journal:
-        """Open an existing journal, to read it or to append."""
+        """Open the existing journal ``path``, to read it or to append."""
         if not path.is_file():
             raise BadInput("no such journal", where=str(path))
         # To read a file with WAL, SQLite creates files next to it. If that fails, for example in an archive or for
@@ -142,7 +142,7 @@ class Journal:
             connection.close()
             fix = damage_remedy(path) if head_of(path, 16) == b"SQLite format 3\0" else None
             if not path.stat().st_size:
-                fix = "put a copy back that has its tasks, or remove it to begin without any"
+                fix = "restore a copy that has its tasks, or delete it to start without tasks"
                 raise BadInput("is empty, and no journal", where=str(path), fix=fix) from error
             raise BadInput(f"is not a journal: {error}", where=str(path), fix=fix) from error
         except BaseException:
@@ -179,18 +179,18 @@ class Journal:
             raise NotAvailable(f"cannot be written: {error}", where=str(self.path), fix=fix) from error
 
     def append(self, events: Sequence[Event], decision: Decision | None) -> None:
-        """Record one step atomically."""
+        """Record one step, its ``events`` and ``decision``, atomically."""
         self._insert(self._step + 1, [*events, *([] if decision is None else [decision])])
 
     def append_events(self, events: Sequence[Event], also: Sequence[Statement] = (), *, sync: bool = True) -> None:
-        """Start a step with its events, before the decision.
+        """Start a step with its ``events``, before the decision.
 
         ``also`` runs in the same transaction. Without ``sync`` the step survives a kill, but not always a power cut.
         """
         self._insert(self._step + 1, events, also, sync=sync)
 
     def append_decision(self, decision: Decision, also: Sequence[Statement] = (), *, sync: bool = True) -> None:
-        """Complete the step started last.
+        """Complete the step started last by its ``decision``; ``also`` and ``sync`` as in :meth:`append_events`.
 
         If that step has a decision already, or the settings changed since, add a step without events.
         """
@@ -198,11 +198,11 @@ class Journal:
         self._insert(self._step + complete, [decision], also, sync=sync)
 
     def change(self, *statements: Statement, sync: bool = True) -> None:
-        """Change tables of other modules in this database, in one transaction."""
+        """Run ``statements`` on tables of other modules, in one transaction; ``sync`` as in :meth:`append_events`."""
         self._insert(self._step, (), statements, sync=sync)
 
     def keep(self, settings: Settings, snapshot: HarvesterSnapshot) -> None:
-        """Store a snapshot after the last step, and the settings from there on.
+        """Store a ``snapshot`` after the last step, and the ``settings`` from there on.
 
         Of the snapshots with unchanged settings, the last two are kept.
         """
@@ -344,11 +344,11 @@ class Journal:
             )
 
     def has_table(self, name: str) -> bool:
-        """Return whether a table exists: older versions had fewer."""
+        """Return whether the table ``name`` exists: older versions had fewer."""
         return bool(self.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)))
 
     def rows(self, select: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a query on any table of the file."""
+        """Return the rows of the query ``select`` with these ``values``, on any table of the file."""
         return list(self._read(select, values))
 
     def _read(self, select: str, values: Sequence[object] = ()) -> Generator[tuple[Any, ...]]:
@@ -373,7 +373,7 @@ class Journal:
             raise self._damaged(problem)
 
     def steps(self, after: int = 0) -> Iterator[JournalStep]:
-        """Yield all steps in order, or those after one, read on demand."""
+        """Yield all steps in order, or only later ones than ``after``, read on demand."""
         after = max(after, self.first)
         begin = "(SELECT coalesce(max(number), 0) FROM entry WHERE step <= ?)" if after else "0"
         select = f"SELECT step, number, kind, body FROM entry WHERE number > {begin} ORDER BY number"  # noqa: S608 - constant text

@@ -57,7 +57,7 @@ def _expand_piece(piece: str) -> list[str]:
         ranges = [_bounds(part, piece) for part in numbers.split(",")]
         _check_count(piece, sum(high - low + 1 for low, high, _ in ranges))
         if len(before) + len(after) + max(max(width, len(str(high))) for _, high, width in ranges) > LONGEST_NAME:
-            raise ValueError(f"{piece[:60]!r} has names of more than {LONGEST_NAME} letters")
+            raise ValueError(f"{piece[:60]!r} has a name longer than {LONGEST_NAME} letters")
         return [
             before + str(number).zfill(width) + after for low, high, width in ranges for number in range(low, high + 1)
         ]

@@ -56,7 +56,7 @@ def load_from_file(path: Path, attribute: str, where: str) -> Any:  # noqa: ANN4
         raise BadInput(f"no such file: {path}", where=where, fix=fix)
     known = f"{OWN_FILE}{abs(hash(str(path.resolve())))}"
     if path.suffix != ".py":
-        raise BadInput(f"{path} cannot be imported", where=where, fix="use a name that ends in .py")
+        raise BadInput(f"{path} cannot be imported", where=where, fix="use a name with suffix .py")
     module = ModuleType(known)
     module.__file__ = str(path)
     sys.modules[known] = module  # dataclasses and pickling look up a class's module there
@@ -152,12 +152,12 @@ def as_objective(name: str, found: object) -> Objective:
     raise BadInput(f"is of the type {type(found).__name__}", where=where, fix=fix)
 
 
-def resolve_admission(said: str, max_tasks: int, entities: Mapping[str, Entity] | None = None) -> Admission:
-    """Return the admission described by ``said``, for up to ``max_tasks`` tasks.
+def resolve_admission(text: str, max_tasks: int, entities: Mapping[str, Entity] | None = None) -> Admission:
+    """Return the admission described by ``text``, for up to ``max_tasks`` tasks.
 
     Its factory is called with ``max_tasks``, the settings, and the users' ``entities`` if it has such a parameter.
     """
-    name = name_of(said)
+    name = name_of(text)
     where = f"admission '{name}'"
     factory = load_part("admission", name)
     if not callable(factory):
@@ -165,7 +165,7 @@ def resolve_admission(said: str, max_tasks: int, entities: Mapping[str, Entity] 
         raise BrokenPlugin(what, where=where)
     parameters = _parameters(factory, where)
     free = [parameter for parameter in parameters[1:] if parameter != ENTITIES]  # the first is max_tasks
-    given = _settings(said, free, where)
+    given = _settings(text, free, where)
     if ENTITIES in parameters:
         given[ENTITIES] = dict(entities or {})
     try:
@@ -180,18 +180,18 @@ def resolve_admission(said: str, max_tasks: int, entities: Mapping[str, Entity] 
     raise BrokenPlugin(what, where=where, fix="docs/how-to/parts.md has an example")
 
 
-def name_of(said: str) -> str:
+def name_of(text: str) -> str:
     """Return the name without settings."""
-    return said.partition(",")[0].partition("=")[0]
+    return text.partition(",")[0].partition("=")[0]
 
 
-def with_settings(factory: object, said: str, where: str) -> object:
-    """Return ``factory`` with the settings in ``said`` applied, or unchanged if there are no settings."""
-    if said == name_of(said):
+def with_settings(factory: object, text: str, where: str) -> object:
+    """Return ``factory`` with the settings in ``text`` applied, or unchanged if there are no settings."""
+    if text == name_of(text):
         return factory
     if not callable(factory):
-        raise BadInput("has no settings", where=where, fix=f"write {name_of(said)} alone")
-    return partial(factory, **_settings(said, _parameters(factory, where), where))
+        raise BadInput("has no settings", where=where, fix=f"write {name_of(text)} alone")
+    return partial(factory, **_settings(text, _parameters(factory, where), where))
 
 
 def _parameters(factory: Callable[..., Any], where: str) -> list[str]:
@@ -201,9 +201,9 @@ def _parameters(factory: Callable[..., Any], where: str) -> list[str]:
         raise BrokenPlugin(f"has no readable signature: {error}", where=where) from error
 
 
-def _settings(said: str, free: Sequence[str], where: str) -> dict[str, object]:
-    """Return the settings in ``said`` for the parameters in ``free``."""
-    first, *settings = said.split(",")
+def _settings(text: str, free: Sequence[str], where: str) -> dict[str, object]:
+    """Return the settings in ``text`` for the parameters in ``free``."""
+    first, *settings = text.split(",")
     name, equals, value = first.partition("=")
     given: dict[str, object] = {}
     if (equals or settings) and not free:
@@ -221,10 +221,10 @@ def _settings(said: str, free: Sequence[str], where: str) -> dict[str, object]:
     return given
 
 
-def absolute_admission(said: str, folder: Path | None = None) -> str:
+def absolute_admission(text: str, folder: Path | None = None) -> str:
     """Return the name of the same admission, valid in every folder; file paths are relative to ``folder``."""
-    name = name_of(said)
-    return absolute_name(name, folder) + said[len(name) :]
+    name = name_of(text)
+    return absolute_name(name, folder) + text[len(name) :]
 
 
 def _value(text: str) -> int | float | str:
@@ -258,9 +258,9 @@ class MeasuredFigures(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def metrics_of(said: str) -> tuple[Metric, ...]:
-    """Return the metrics listed in ``said``, separated by commas: registered names, or ``FILE.py:NAME``."""
-    found = tuple(resolve_metric(name.strip()) for name in said.split(",")) if said else ()
+def metrics_of(text: str) -> tuple[Metric, ...]:
+    """Return the metrics listed in ``text``, separated by commas: registered names, or ``FILE.py:NAME``."""
+    found = tuple(resolve_metric(name.strip()) for name in text.split(",")) if text else ()
     names = figures_of(found)
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -319,9 +319,9 @@ def figures_of(metrics: Iterable[Metric]) -> tuple[str, ...]:
     return tuple(figure for metric in metrics for figure in metric.figures)
 
 
-def absolute_metrics(said: str, folder: Path | None = None) -> str:
+def absolute_metrics(text: str, folder: Path | None = None) -> str:
     """Return equivalent metric names that are valid in every folder; file paths are relative to ``folder``."""
-    return ",".join(absolute_name(name.strip(), folder) for name in filter(None, said.split(",")))
+    return ",".join(absolute_name(name.strip(), folder) for name in filter(None, text.split(",")))
 
 
 def _number(given: object) -> float | None:

@@ -45,7 +45,7 @@ class ObjectiveCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     interruptible: bool = False  # ``recast`` has a parameter ``late``: returns whether the deadline has passed
 
     def solved_by(self, solver: SolverCapabilities) -> bool:
-        """Return whether a solver supports this objective."""
+        """Return whether a solver with the capabilities ``solver`` supports this objective."""
         if self.any_coupling:
             return solver.any_coupling
         return not self.level_coupling or solver.any_coupling or solver.level_coupling
@@ -114,7 +114,7 @@ class Solver(NamedPart, Protocol):
     def solve(self, table: ValueTable, limits: Limits) -> Solution:
         """Choose one size per task with a total within ``table.problem.pool``, also for each node kind.
 
-        Reaching a limit or failing is a result, not an exception.
+        Reaching one of the ``limits`` or failing is a result, not an exception.
         """
 
     def available(self) -> Availability:
@@ -143,16 +143,16 @@ class Queue(Protocol):
         """Return whether ``task`` is in the queue."""
 
     def spec(self, task: str) -> TaskSpec:
-        """Return the latest description of a task: user, campaign, sizes, curves and so on, measurements included."""
+        """Return the latest description of ``task``: user, campaign, sizes, curves and so on, measurements included."""
 
     def size(self, task: str) -> int:
-        """Return the number of nodes allocated to a task."""
+        """Return the number of nodes allocated to ``task``."""
 
     def work_left(self, task: str) -> float | None:
-        """Return the remaining samples of a task; ``None`` if unknown or without end."""
+        """Return the remaining samples of ``task``; ``None`` if unknown or endless."""
 
     def most_nodes(self, task: str) -> int:
-        """Return the size of a task if it had all idle nodes; 0 if they are too few."""
+        """Return the size of ``task`` if it had all idle nodes; 0 if it needs more."""
 
 
 @runtime_checkable
@@ -165,7 +165,7 @@ class Admission(NamedPart, Protocol):
     """
 
     def choose(self, queue: Queue) -> Sequence[str] | Mapping[str, int]:
-        """Return the names of the competing tasks, optionally with size limits; must not change any state."""
+        """Return the competing tasks of ``queue``, optionally with size limits; must not change any state."""
 
 
 @runtime_checkable
@@ -173,13 +173,13 @@ class NotingAdmission(Admission, Protocol):
     """Chooses the competing tasks from the history, which it records and which survives a restart."""
 
     def note(self, news: AdmissionUpdate) -> None:
-        """Process the changes since the previous update."""
+        """Process ``news``, the changes since the previous update."""
 
     def kept(self) -> Mapping[str, Any]:
         """Return the state as plain JSON data."""
 
     def take_up(self, kept: Mapping[str, Any]) -> None:
-        """Restore this state; called only before the first update."""
+        """Restore the state ``kept``; called only before the first update."""
 
 
 @runtime_checkable
@@ -191,7 +191,7 @@ class Metric(NamedPart, Protocol):
         """The labels of its numbers, equal for every run."""
 
     def measure(self, run: Any) -> Mapping[str, object]:  # noqa: ANN401 - a bftrain_replay.run.result.ReplayResult
-        """Return a number for each of the names, ``None`` for unknown ones."""
+        """Return a number of ``run`` for each of the names, ``None`` for unknown ones."""
 
 
 @runtime_checkable
@@ -204,7 +204,7 @@ class Placement(Protocol):
         """Return ``count`` nodes for a shrinking task to release, from ``held`` (node -> group)."""
 
     def take(self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int) -> Sequence[str]:
-        """Return ``count`` of the free nodes (group -> nodes) for a task with the nodes ``held`` (node -> group)."""
+        """Return ``count`` nodes of ``free`` (group -> nodes) for a task with the nodes ``held`` (node -> group)."""
 
 
 @runtime_checkable
@@ -212,10 +212,10 @@ class OrderedPlacement(Placement, Protocol):
     """Chooses nodes by position. Free nodes are kept sorted, which makes the choice fast in any pool."""
 
     def position(self, node: str) -> int:
-        """Return the position of a node, a constant number of up to 63 bits."""
+        """Return the position of ``node``, a constant number of up to 63 bits."""
 
     def take_ordered(self, held: Mapping[str, int], free: OrderedNodes, count: int) -> Sequence[str]:
-        """Return ``count`` of the free nodes for a task with the nodes ``held`` (node -> group)."""
+        """Return ``count`` of the nodes ``free`` for a task with the nodes ``held`` (node -> group)."""
 
 
 @runtime_checkable
@@ -234,7 +234,7 @@ class Launcher(Protocol):
     name: str
 
     def add(self, task: str, job: Mapping[str, Any]) -> None:
-        """Receive the job of a task, before its first action.
+        """Receive the ``job`` of ``task``, before its first action.
 
         A job has ``argv``, ``folder``, ``cwd``, ``env``, ``stop_grace_s``, ``workers_per_node`` and ``identity``, which
         no other task ever has. ``finish_code``, ``finish_file``, ``work_samples``, ``stall_limit_s``, ``setup``,
@@ -242,10 +242,10 @@ class Launcher(Protocol):
         """
 
     def apply(self, actions: Sequence[Mapping[str, Any]]) -> None:
-        """Execute actions in JSON form without blocking; results arrive as messages."""
+        """Execute ``actions`` in JSON form without blocking; results arrive as messages."""
 
     def drop(self, task: str) -> None:
-        """Forget a finished task and kill its remaining processes."""
+        """Forget the finished ``task`` and kill its remaining processes."""
 
     def close(self) -> None:
         """Stop all processes; return after they have exited."""
@@ -260,4 +260,4 @@ class SharingPolicy(NamedPart, Protocol):
     """
 
     def share(self, problem: SharingProblem) -> Shares:
-        """Return each task's shares of time; together they must fit the nodes of each kind."""
+        """Return the shares of time of each task in ``problem``; together they must fit the nodes of each kind."""

@@ -225,7 +225,7 @@ def parts(port: Port) -> dict[str, RegisteredPart]:
             found[entry.name] = part
         else:
             holder = taken.origin if taken.name == entry.name else f"{taken.origin} as '{taken.name}'"
-            problem = f"the name is taken by {holder}; rename the entry point"
+            problem = f"the name is already used by {holder}; rename the entry point"
             found[f"{entry.name} ({origin})"] = msgspec.structs.replace(part, problem=problem)
     return found
 

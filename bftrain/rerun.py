@@ -165,7 +165,7 @@ def restore(journal: Journal) -> Harvester:
     first = next(again.differences(), None)
     if first is not None:
         what = f"leads to a decision at step {first.step} other than the recorded one"
-        fix = "continue with the version of bftrain that wrote it, or begin a new journal"
+        fix = "continue with the version of bftrain that wrote it, or start a new journal"
         raise BadInput(what, where=str(journal.path), fix=fix)
     return again.harvester
 

@@ -148,19 +148,19 @@ class ResultFolder:
     """A folder with a result of some kind, or for one; use it in a ``with`` block.
 
     The folder is created if it is missing, and removed again if an error leaves it empty. A finished result in it is
-    rejected with ``advice``, unless ``overwrite`` is set or the new result ``goes_on`` with it. ``holds_finished``
+    rejected with ``advice``, unless ``overwrite`` is set or the new result ``continues`` it. ``holds_finished``
     states whether it contains a finished result, which an interrupted part must not replace.
     """
 
     def __init__(
-        self, path: Path, kind: ResultKind, *, overwrite: bool = False, advice: str = ADVICE, goes_on: bool = False
+        self, path: Path, kind: ResultKind, *, overwrite: bool = False, advice: str = ADVICE, continues: bool = False
     ) -> None:
         self.path = path
         self.holds_finished = False
         self._kind = kind
         self._overwrite = overwrite
         self._advice = advice
-        self._goes_on = goes_on
+        self._continues = continues
         self._open = ExitStack()
         self._created = False  # created by this object
 
@@ -214,7 +214,7 @@ class ResultFolder:
         summary = self._read_summary()
         # Results other than interrupted parts are finished, including runs stopped by an overload
         if summary is not None and (summary.get("complete", True) or summary.get("ended", INTERRUPTED) != INTERRUPTED):
-            if not (self._overwrite or self._goes_on):
+            if not (self._overwrite or self._continues):
                 raise overwrite_error(self.path, f"contains a finished {self._kind.title}", fix=self._advice)
             self.holds_finished = True
         self._check_files(summary)

@@ -25,7 +25,7 @@ def parse(text: str, where: str, *, fix: str | None = None) -> dict[str, Any]:
     except ValueError:  # int() rejects thousands of digits
         what = "a whole number has more than 64 bits"
     except RecursionError:
-        what = "tables or lists are nested too deep"
+        what = "tables or lists have too many levels"
     raise BadConfig(f"is not valid TOML: {what}", where=where, fix=fix)
 
 

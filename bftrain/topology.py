@@ -67,7 +67,7 @@ def rack_of(racks: Mapping[str, str], where: str = "racks") -> Callable[[str], s
         for name in names:
             if known.setdefault(name, rack) != rack:
                 what = f"node '{name}' is in the racks '{known[name]}' and '{rack}'"
-                raise BadInput(what, where=where, fix="name each node in one of them")
+                raise BadInput(what, where=where, fix="assign each node to one")
     return lambda name: known.get(node_of(name), "")
 
 

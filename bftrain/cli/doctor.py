@@ -183,12 +183,12 @@ def _check_part(part: RegisteredPart) -> tuple[PartState, str, str]:
             return PartState.OK, "", ""
         found = loaded.available()
         detail = ", ".join(filter(None, (found.version, found.reason))) if found.ok else found.reason
-        said = (PartState.OK if found.ok else PartState.ABSENT, detail, found.fix)
+        row = (PartState.OK if found.ok else PartState.ABSENT, detail, found.fix)
     except BftrainError as error:
         return PartState.BROKEN, error.what, error.fix or ""
     except Exception as error:  # noqa: BLE001 - a plug-in may raise anything; all must be checked
         return PartState.BROKEN, f"raised {type(error).__name__}: {error}", ""
-    return said
+    return row
 
 
 def _run_probe(program: str, arguments: tuple[str, ...], words: str) -> tuple[PartState, str]:
@@ -205,6 +205,6 @@ def _run_probe(program: str, arguments: tuple[str, ...], words: str) -> tuple[Pa
         return PartState.BROKEN, f"'{words}' cannot be run: {error.strerror}"
     except subprocess.TimeoutExpired:
         return PartState.BROKEN, f"'{words}' did not answer within {_COMMAND_TIMEOUT_S:g} s"
-    said = (done.stdout if done.returncode == 0 else done.stderr or done.stdout).strip().splitlines()
-    first = said[0] if said else f"exit code {done.returncode}"
+    lines = (done.stdout if done.returncode == 0 else done.stderr or done.stdout).strip().splitlines()
+    first = lines[0] if lines else f"exit code {done.returncode}"
     return (PartState.OK, first) if done.returncode == 0 else (PartState.BROKEN, f"'{words}': {first}")

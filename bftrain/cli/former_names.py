@@ -25,7 +25,7 @@ RENAMED: Final = {
     "tasks profiles": "generate profiles",
     "usage": "task usage",
 }
-_IN_FULL: Final = {"export": "report DIR -o FILE.json"}  # present names that need an option
+_FULL_COMMANDS: Final = {"export": "report DIR -o FILE.json"}  # present names that need an option
 _RESUBMIT: Final = "cancel the task, and submit it again with --set folder=FOLDER: it continues from its saved state"
 REMOVED: Final = {
     "top": "use bftrain status --watch, or bftrain live page",
@@ -52,6 +52,6 @@ def renaming_of(arguments: Sequence[str]) -> Renaming | None:
         old = " ".join(arguments[:count])
         new = RENAMED.get(old)
         if new is not None:
-            hint = f"bftrain {old} is now bftrain {_IN_FULL.get(old, new)}; the old name will be removed"
+            hint = f"bftrain {old} is now bftrain {_FULL_COMMANDS.get(old, new)}; the old name will be removed"
             return Renaming(hint, [*new.split(), *arguments[count:]])
     return None

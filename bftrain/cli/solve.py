@@ -80,7 +80,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     A problem with node counts by kind is divided by time.
     """
     data, where = problem_file.read(), name_of(problem_file)
-    said = with_shares({"shares": shares})
+    fields = with_shares({"shares": shares})
     has_kinds = _has_kinds(data)
     if policy is not None and not has_kinds:
         fix = "choose an objective: --objective"
@@ -90,7 +90,7 @@ def command(  # noqa: PLR0913 - one parameter an option
         for name in (name for name, value in given.items() if value is not None):
             fix = "choose a policy: --policy"
             raise UsageError("a problem with node kinds has none", where=name, fix=fix)
-        _share(data, where, policy, said, out)
+        _share(data, where, policy, fields, out)
         return
     from msgspec.structs import replace
 
@@ -100,7 +100,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     from bftrain.values.problem import AllocationProblem
     from bftrain.values.solution import Limits, Quality
 
-    problem = replace(wire.decode(data, AllocationProblem, where=where, fix=_DESCRIBED), **said)
+    problem = replace(wire.decode(data, AllocationProblem, where=where, fix=_DESCRIBED), **fields)
     for note in (*notes_on(problem), note_on_name("objective", objective or problem.objective)):
         if note:
             out.warn(note)
@@ -127,14 +127,14 @@ def _has_kinds(data: bytes) -> bool:
     return False
 
 
-def _share(data: bytes, where: str, policy: str | None, said: Mapping[str, object], out: Output) -> None:
+def _share(data: bytes, where: str, policy: str | None, fields: Mapping[str, object], out: Output) -> None:
     from msgspec.structs import replace
 
     from bftrain.assembly import share
     from bftrain.values import wire
     from bftrain.values.sharing import SharingProblem
 
-    problem = replace(wire.decode(data, SharingProblem, where=where, fix=_DESCRIBED), **said)
+    problem = replace(wire.decode(data, SharingProblem, where=where, fix=_DESCRIBED), **fields)
     shares = share(problem, policy or "")
     for note in shares.notes or ():
         out.warn(note)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bftrain import text_formats
 from bftrain.deciding.admission import FirstComeAdmission
 from bftrain.deciding.task_table import TaskEntry, TaskTable
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin, raised
@@ -108,8 +109,9 @@ class AdmissionControl:
             for place, task in enumerate(tasks):
                 most = limits[task.name]
                 if most != NO_LIMIT and most < task.min_nodes:
-                    what = f"lets task '{task.name}' have {most} nodes, and it needs {task.min_nodes}"
-                    raise BrokenPlugin(what, where=self._where, fix="exclude tasks whose limit is below min_nodes")
+                    limit = text_formats.counted(most, "node")
+                    what = f"limits task '{task.name}' to {limit}, but it needs {task.min_nodes}"
+                    raise BrokenPlugin(what, where=self._where, fix="exclude tasks with a limit below min_nodes")
                 if most != NO_LIMIT and most < task.max_nodes:
                     tasks[place] = msgspec.structs.replace(task, max_nodes=most)
         return tuple(tasks)
@@ -126,8 +128,8 @@ class AdmissionControl:
             self._report_events(events, time_s)
         remark: Callable[[TaskSpec], str] = getattr(self._admission, "remark", lambda _: "")
         for event in events:
-            if isinstance(event, TaskSubmitted) and (said := remark(event.spec)):
-                yield f"task '{event.spec.name}' {said}"
+            if isinstance(event, TaskSubmitted) and (text := remark(event.spec)):
+                yield f"task '{event.spec.name}' {text}"
 
     def _report_events(self, events: tuple[Event, ...], time_s: float) -> None:
         finished: list[str] = []

@@ -243,7 +243,7 @@ class AllocationState:
             if note:
                 yield f"on {kind}: {note}" if kind else note
         if spec.curves and len(self.pool) and not any(spec.curve_on(kind) for kind in self.pool.counts or (ANY_KIND,)):
-            yield f"runs on {', '.join(spec.curves)} only, and none of these nodes is idle now: it waits"
+            yield f"runs on {', '.join(spec.curves)} only, and no such node is idle now: it waits"
 
     def _stop(self, task: str, cause: Cause = Cause.DECIDED, *, is_over: bool = False) -> Iterable[Action]:
         nodes = self.task_table.remove(task) if is_over else self.task_table.release_all(task)

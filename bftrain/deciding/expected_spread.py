@@ -29,8 +29,8 @@ class ExpectedSpread:
         self._pool, self._place_of = pool, place_of
         self._free: dict[str, dict[str, int]] = {}  # cache: free nodes by kind and place, the largest places first
 
-    def seen(self, entry: TaskEntry, task: CompetingTask) -> CompetingTask:
-        """Return the task with its expected speeds; the same object until something changes."""
+    def with_expected_speeds(self, entry: TaskEntry, task: CompetingTask) -> CompetingTask:
+        """Return the task with its expected speeds; the same object until a speed changes."""
         spread = entry.decided.spread
         if spread is None:
             return task

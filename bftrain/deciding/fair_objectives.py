@@ -178,7 +178,7 @@ class _Holders:
         return cls(rows, np.where(np.isfinite(rates), rates, 0.0), table.kind_of == table.kind_of[held[rows]][:, None])
 
     def lowered(self, entries: Entries, by: Entries) -> Entries:
-        """Return ``entries``, lowered ``by`` so much where a task would lose all its nodes."""
+        """Return ``entries``, lowered by ``by`` where a task would lose all its nodes."""
         if not self.rows.size:
             return entries
         found = entries.copy()

@@ -88,7 +88,7 @@ class Harvester:
         self._tabulator = ValueTableBuilder(objective)
         self._fits_costs = isinstance(horizon_s, str)  # costs fitted to the stay of nodes; otherwise the tasks' costs
         self._horizon_s = fixed_horizon_s(horizon_s)
-        # A start may cost so much and the task is still started; costs that are fitted are no limit
+        # A start may cost up to this, and the task is still started; costs that are fitted are no limit
         self.longest_start_s = inf if self._fits_costs else self._horizon_s / 2.0
         self._node_stay = NodeStay()
         self._limits = limits or Limits()
@@ -157,7 +157,7 @@ class Harvester:
         return tuple(self._tasks)
 
     def spec(self, task: str) -> TaskSpec:
-        """Return the latest description of an unfinished task, measurements included."""
+        """Return the latest description of the unfinished ``task``, measurements included."""
         return self._tasks[task].spec
 
     @property
@@ -176,7 +176,7 @@ class Harvester:
         return self._pool.counts
 
     def kind_of(self, node: str) -> str:
-        """Return the kind of an idle node; empty if it has none."""
+        """Return the kind of the idle ``node``; empty if it has none."""
         return self._pool.kind_of(node)
 
     @property
@@ -202,7 +202,7 @@ class Harvester:
         )
 
     def restore(self, snapshot: HarvesterSnapshot) -> None:
-        """Continue from a snapshot of another Harvester; allowed only before the first event."""
+        """Continue from the ``snapshot`` of another Harvester; allowed only before the first event."""
         self._held = None
         self._state.restore(snapshot)
         self.time_s = float("-inf") if snapshot.time_s is None else snapshot.time_s
@@ -214,7 +214,7 @@ class Harvester:
         self._admission.restore(snapshot.admission, snapshot.time_s or 0.0)
 
     def handle(self, *events: Event) -> tuple[Action, ...]:
-        """Process simultaneous events and decide; return all resulting actions, departures first.
+        """Process simultaneous ``events`` and decide; return all resulting actions, departures first.
 
         If deciding fails, ``owed`` still has the actions required immediately.
         """
@@ -222,7 +222,7 @@ class Harvester:
         return at_once + self.decide(self.time_s).actions
 
     def absorb(self, *events: Event) -> tuple[Action, ...]:
-        """Process simultaneous events, in sequence, without a decision; return the actions required immediately.
+        """Process simultaneous ``events``, in sequence, without a decision; return the immediate actions.
 
         Departed nodes are always released first, and tasks below their minimum stop. This method never
         waits for a solver. A finished task requires no action: its processes have already exited.
@@ -258,7 +258,7 @@ class Harvester:
                 self._only_measured = True
 
     def decide(self, time_s: float) -> Decision:
-        """Divide the pool among the competing tasks; the time of a decision is never before the last event's."""
+        """Divide the pool among the competing tasks at ``time_s``, or at the last event's time if that is later."""
         question = self.ask(time_s)
         return self.finish_decision(question, self.answer(question))
 
@@ -281,7 +281,7 @@ class Harvester:
             tasks = competing.tasks
             if competing.spread:
                 expected = ExpectedSpread(self._pool, self._place_of)
-                tasks = [expected.seen(self._tasks[task.name], task) for task in tasks]
+                tasks = [expected.with_expected_speeds(self._tasks[task.name], task) for task in tasks]
             problem = self._problem(self._admission.with_limits(tasks, chosen), counts or NOTHING)
         return DecisionRequest(
             time_s=time_s,
@@ -309,7 +309,7 @@ class Harvester:
         return unchecked(self._first, pool=len(self._pool), pools=frozen, tasks=tasks)
 
     def answer(self, question: DecisionRequest, *, hurry: str = "") -> ChosenSizes:
-        """Choose sizes. Blocks for the solver; another thread may call it, for one question at a time.
+        """Choose sizes for ``question``. Blocks for the solver; another thread may call it, for one question at a time.
 
         ``hurry`` is a reason not to wait for the solver: then the fallback's sizes are used.
         """
@@ -334,7 +334,7 @@ class Harvester:
         return keep_running(table, choice) if question.keeps_running else choice
 
     def first_turn_due(self, time_s: float) -> bool:
-        """Return whether a task waits for its first nodes while another has had them for more than a turn."""
+        """Return whether a task waits at ``time_s`` for its first nodes while another has had nodes for a turn."""
         tasks = [self._tasks[name] for name in self._competed if name in self._tasks] if self._takes_turns else []
         if all(task.held or task.past.held_node_s for task in tasks):
             return False
@@ -346,7 +346,7 @@ class Harvester:
         return question.asked_after != self._changes
 
     def finish_decision(self, question: DecisionRequest, choice: ChosenSizes) -> Decision:
-        """Apply the chosen sizes; raise an error for an outdated question."""
+        """Apply the sizes of ``choice``; raise an error for an outdated ``question``."""
         if self.outdated(question):
             raise BadInput("events were processed since this question", where="decision", fix="ask again")
         self.time_s = self._tasks.now_s = question.time_s
@@ -402,7 +402,7 @@ class Harvester:
         return found or NOTHING
 
     def follow(self, decision: Decision) -> None:
-        """Repeat a recorded decision without solving, to restore a recorded run."""
+        """Repeat a recorded ``decision`` without solving, to restore a recorded run."""
         if unknown := next((name for name in decision.sizes if name not in self._tasks), None):
             raise BadInput(f"names the unknown task '{unknown}'", where=f"decision {decision.number}")
         self._held = None

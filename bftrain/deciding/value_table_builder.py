@@ -33,7 +33,7 @@ class TableOverdue(Exception):
 
 
 def no_limit() -> bool:
-    """Return that the time is never over."""
+    """Return False: there is no deadline."""
     return False
 
 
@@ -235,7 +235,7 @@ class RowStore:
         self._tasks.append(task)
 
     def rows(self, numbers: Sequence[int], columns: int | NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return a copy of rows: their first columns, so many, or those with these indices."""
+        """Return a copy of rows: the first ``columns`` columns (a number), or the columns with these indices."""
         places = np.array(numbers, dtype=np.int64)
         if isinstance(columns, int):
             return self._rows[places, :columns]
@@ -264,7 +264,7 @@ class ValueTableBuilder:
         width = 1 + sum(widths)
         held = 0 if problem.pool <= _LARGEST_TABLE else max([task.size for task in tasks], default=0)
         if max(len(tasks) * width, held) > _LARGEST_TABLE:
-            what = f"{len(tasks):,} tasks of up to {max(width - 1, held):,} nodes make too large a table"
+            what = f"{len(tasks):,} tasks of up to {max(width - 1, held):,} nodes exceed the table size"
             fix = "lower max_nodes, or let fewer tasks compete"
             raise BadInput(f"{what}: no more than {_LARGEST_TABLE} numbers", where="AllocationProblem.tasks", fix=fix)
         # Sizes beyond the pool are also computed, so cached rows survive changes of the pool

@@ -65,7 +65,7 @@ class Client:
         if self._over_tcp:
             named = token_file or os.environ.get(TOKEN_VARIABLE)
             if named is None:
-                fix = "let it name the file that holds the token"
+                fix = "it must name the file with the token"
                 raise BadInput("a token is needed", where=TOKEN_VARIABLE, fix=fix)
             try:
                 self._headers = {"authorization": f"Bearer {Path(named).read_text().strip()}"}
@@ -86,19 +86,19 @@ class Client:
         return self._ask("GET", _of_task(name), schemas.TaskView)
 
     def submit(self, submission: schemas.Submission) -> schemas.TaskView:
-        """Submit a task; it is stored when this returns. Raise :class:`bftrain.errors.BadInput` for an invalid one."""
+        """Submit the task ``submission``; it is stored when this returns. Raise :class:`BadInput` if invalid."""
         return self._ask("POST", "/v1/tasks", schemas.TaskView, body=submission)
 
     def change(self, name: str, how: str) -> schemas.TaskView:
-        """Change a task: ``how`` is ``cancel``, ``pause`` or ``resume``. Raise :class:`NotNow` for a finished task."""
+        """Cancel, pause or resume (``how``) the task ``name``; raise :class:`NotNow` if it has finished."""
         return self._ask("POST", _of_task(name, how), schemas.TaskView)
 
     def logs(self, name: str) -> tuple[schemas.LogFile, ...]:
-        """Return the log files of a task."""
+        """List the log files of the task ``name``."""
         return self._ask("GET", _of_task(name, "logs"), tuple[schemas.LogFile, ...])
 
     def log(self, name: str, file: str, offset: int) -> bytes:
-        """Return a chunk of a log file from the byte ``offset`` on; empty at its current end."""
+        """Return a chunk of the log ``file`` of the task ``name`` from byte ``offset`` on; empty at the end."""
         return self._exchange("GET", _of_task(name, "logs", file), None, {"offset": str(offset)})
 
     def usage(self, by: str, since: str = "") -> tuple[schemas.UsageRow, ...]:
@@ -111,7 +111,7 @@ class Client:
         return self._ask("GET", "/v1/nodes", tuple[schemas.NodeView, ...])
 
     def drain(self, nodes: tuple[str, ...], *, end: bool = False) -> tuple[schemas.NodeView, ...]:
-        """Stop using nodes, after their tasks moved; with ``end`` use them again. Only for operators."""
+        """Stop using ``nodes`` after their tasks moved; with ``end``, use them again. Only for operators."""
         path = "/v1/undrain" if end else "/v1/drain"
         return self._ask("POST", path, tuple[schemas.NodeView, ...], body=schemas.Nodes(nodes=nodes))
 

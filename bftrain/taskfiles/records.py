@@ -88,8 +88,8 @@ OF_THE_RUN: Final = ("launcher", "script", "command", "args", *Run.__struct_fiel
 ON_THE_CALENDAR: Final = "deadline"
 KEYS: Final = (*COLUMNS, "nodes", ON_THE_CALENDAR, *OF_THE_RUN)
 _DEFAULTS: Final[Mapping[str, object]] = {field.name: field.default for field in fields(TaskSpec)}
-_OF_A_SPREAD: Final[Mapping[str, object]] = {field.name: field.default for field in fields(SpreadSpeed)}
-_OF_A_BATCH: Final[Mapping[str, object]] = {field.name: field.default for field in fields(BatchScaling)}
+_SPREAD_DEFAULTS: Final[Mapping[str, object]] = {field.name: field.default for field in fields(SpreadSpeed)}
+_BATCH_DEFAULTS: Final[Mapping[str, object]] = {field.name: field.default for field in fields(BatchScaling)}
 CURVE_REMEDY: Final = "write curve = { nodes = [1, 2, 4], rate = [100.0, 190.0, 370.0] }"
 CURVES_REMEDY: Final = (
     "write curves = { v100 = { nodes = [1, 2], rate = [9.0, 17.0] }, k80 = { nodes = [1], rate = [2.0] } }"
@@ -114,7 +114,7 @@ def task_of(record: Mapping[str, Any], where: str) -> TaskSpec:
     check_keys(record, where)
     if ON_THE_CALENDAR in record:
         what = f"{ON_THE_CALENDAR}: is a calendar time, which only live runs support"
-        raise BadInput(what, where=where, fix="write deadline_s, in seconds from the start; live runs accept this too")
+        raise BadInput(what, where=where, fix="write deadline_s, in seconds from the start; live runs also accept this")
     name = record.get("name")
     if name is None:
         raise BadInput("name: is missing", where=where, fix="give every task its own name")
@@ -172,7 +172,7 @@ def resources_record(resources: ResourceSpeeds) -> dict[str, Any]:
 
 def batch_record(batch: BatchScaling) -> dict[str, Any]:
     """Describe batches by their keys; defaults are omitted."""
-    return {key: value for key, value in asdict(batch).items() if value != _OF_A_BATCH[key]}
+    return {key: value for key, value in asdict(batch).items() if value != _BATCH_DEFAULTS[key]}
 
 
 def check_keys(record: Mapping[str, Any], where: str) -> None:
@@ -258,7 +258,8 @@ def record_of(task: TaskSpec) -> dict[str, Any]:
 def spread_record(spread: SpreadSpeeds) -> object:
     """Describe speeds on more places as briefly as :func:`spread_of` reads them."""
     speeds = [
-        {key: value for key, value in wire.plain(each).items() if value != _OF_A_SPREAD[key]} for each in spread.speeds
+        {key: value for key, value in wire.plain(each).items() if value != _SPREAD_DEFAULTS[key]}
+        for each in spread.speeds
     ]
     more = {} if spread.per_place is None else {"per_place": spread.per_place}
     if len(speeds) > 1:

@@ -34,7 +34,7 @@ class BatchScaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             checks.reject(self, "fixed_share", f"must be below 1, not {self.fixed_share:g}")
 
     def efficiency(self, batch: float, noise_scale: float | None = None) -> float:
-        """Return the weight of a sample in a batch, optionally at another noise scale."""
+        """Return the weight of a sample in a ``batch``, optionally at another ``noise_scale`` (both in samples)."""
         noise = self.noise_scale if noise_scale is None else noise_scale
         return (noise + self.initial) / (noise + max(batch, self.initial))
 

@@ -229,7 +229,7 @@ def names(value: Struct, field: str) -> tuple[str, ...]:
     together = "".join(found)  # a single check: there may be thousands of nodes
     if " " in together or not together.isprintable():
         odd = next(name for name in found if " " in name or not name.isprintable())
-        reject(value, field, f"must hold names without spaces and control characters, not {_show(odd)}")
+        reject(value, field, f"must contain names without spaces and control characters, not {_show(odd)}")
     return found
 
 

@@ -106,7 +106,7 @@ def amounts_of(text: str) -> Mapping[str, float]:
         except ValueError:
             raise ValueError(f"{amount[:40]!r} is not a number") from None
         if not 0.0 < found[kind] <= _MOST_AMOUNT:
-            raise ValueError(f"{amount[:40]} is not above 0 and at most {_MOST_AMOUNT:,.0f}")
+            raise ValueError(f"{amount[:40]} is not above 0 and up to {_MOST_AMOUNT:,.0f}")
     return MappingProxyType(found)
 
 

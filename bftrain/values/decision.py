@@ -89,7 +89,7 @@ class Decision(Mapped, frozen=True, kw_only=True):
         return UNCHANGED
 
     def same_as(self, other: Decision) -> bool:
-        """Return whether both decisions are equal, apart from solver times and solver texts."""
+        """Return whether ``other`` is equal, apart from solver times and solver texts."""
         plain = {"solve_s": 0.0, "solver_words": ""}
         return msgspec.structs.replace(self, **plain) == msgspec.structs.replace(other, **plain)
 

@@ -13,7 +13,7 @@ END: Final = r"$(?!\n)"  # end of a pattern; $ alone also matches before a newli
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 _ABSOLUTE: Final = wire.pattern_of("an absolute path", f"^(/|{END})")
 _VARIABLE: Final = wire.pattern_of("a name without '='", "^[^=]+$")
-_LARGEST_EXIT_CODE: Final = 125  # above it shells report commands that could not run or were killed
+_LARGEST_EXIT_CODE: Final = 125  # shells use larger codes for commands that could not run or were killed
 _TRY_AGAIN: Final = 75  # exit code of programs that want to be restarted later
 _MOST_WORKERS: Final = 65_536  # limit of a node
 _LETTERS: Final = 100_000  # limit of all arguments and variables of a job together
@@ -51,7 +51,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     finish_file: Annotated[str, said("File of a program that finished with exit code 0; relative to the folder.")] = ""
     stall_limit_s: Annotated[
         NotNegative | None,
-        said("Seconds without a step after which it returns its nodes; 0: never; null: the site's default."),
+        said("Return its nodes after these seconds without progress; 0: never; null: the site's default."),
     ] = None
 
     environment: Annotated[str, said("One of the site's environments; empty: its default.")] = ""

@@ -99,4 +99,4 @@ def check(value: msgspec.Struct) -> None:
 def _check_most(value: msgspec.Struct, name: str, most: float | None) -> None:
     given: Any = getattr(value, name)
     if most is not None and given > most:
-        checks.reject(value, name, f"must be at most {most:g}, not {given:g}")
+        checks.reject(value, name, f"must not exceed {most:g}, but is {given:g}")

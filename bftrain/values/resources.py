@@ -30,7 +30,7 @@ class ResourceSpeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             if any(after <= before for before, after in pairwise(amounts)):
                 checks.reject(self, name, "must rise strictly", "sort the amounts and drop repeated ones")
         if not self.cpus and not self.memory_gb:
-            checks.reject(self, "cpus", "is missing, and memory_gb too", "give one or both")
+            checks.reject(self, "cpus", "and memory_gb are both missing", "give one or both")
         speed = checks.rows(self, "speed")
         fix = "give a row for each of cpus, with a value for each of memory_gb; one where these are left out"
         if len(speed) != max(1, len(self.cpus)):

@@ -116,7 +116,7 @@ class SharingProblem(Mapped, frozen=True, kw_only=True):
                 checks.reject(self, "tasks", f"task '{task.name}' has a speed on '{unknown[0]}', an unknown kind")
             if not any(speed > 0.0 and task.nodes <= self.nodes[kind] for kind, speed in task.speeds.items()):
                 problem = f"task '{task.name}' cannot run: it needs {task.nodes} nodes of one kind"
-                checks.reject(self, "tasks", problem, "omit it, or give it a speed on a kind that is large enough")
+                checks.reject(self, "tasks", problem, "omit it, or give it a speed on a larger kind")
 
 
 class Shares(Mapped, frozen=True, kw_only=True):

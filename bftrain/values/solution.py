@@ -17,7 +17,7 @@ class Termination(StrEnum):
 
     OPTIMAL = "optimal"  # proven to be the best
     HEURISTIC = "heuristic"  # a rule completed, without a proof
-    GAP = "gap"  # within the requested relative gap, or as close as the solver could prove
+    GAP = "gap"  # the requested relative gap, or the closest that the solver could prove
     TIME_LIMIT = "time_limit"
     INFEASIBLE = "infeasible"  # only an objective that couples tasks can cause it
     INTERRUPTED = "interrupted"
@@ -87,7 +87,7 @@ class Solution(Mapped, frozen=True, kw_only=True):
     def failed(
         cls, solver: str, words: str, *, termination: Termination = Termination.FAILED, wall_s: float = 0.0
     ) -> Solution:
-        """Return a solution without sizes, with the reason in the solver's words."""
+        """Return a solution of ``solver`` with no sizes: ``termination``, reason (``words``), ``wall_s`` (seconds)."""
         return cls(
             sizes={},
             value=None,

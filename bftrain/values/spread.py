@@ -11,7 +11,7 @@ import numpy as np
 from bftrain.values import checks
 from bftrain.values.curve import ANY_KIND, SpeedCurve
 
-_FEWEST: Final = 2  # minimum places of a spread task
+_LEAST_PLACES: Final = 2  # minimum places of a spread task
 
 
 class SpreadSpeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):
@@ -20,13 +20,13 @@ class SpreadSpeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     It is either a ``share`` of the speed on the fewest places, or a ``curve`` of speeds by size.
     """
 
-    places: int = _FEWEST
+    places: int = _LEAST_PLACES
     kind: str = ANY_KIND
     share: float | None = None
     curve: SpeedCurve | None = None
 
     def __post_init__(self) -> None:
-        checks.integer(self, "places", at_least=_FEWEST)
+        checks.integer(self, "places", at_least=_LEAST_PLACES)
         checks.optional_text(self, "kind")
         checks.optional_number(self, "share", at_least=0.0)
         if self.curve is not None:
@@ -34,7 +34,7 @@ class SpreadSpeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.share is not None and self.curve is not None:
             checks.reject(self, "curve", "is given in addition to share", "set one")
         if self.share is None and self.curve is None:
-            checks.reject(self, "share", "is missing, and curve too", "set one")
+            checks.reject(self, "share", "and curve are both missing", "set one")
 
     def at(self, size: int, together: float) -> float:
         """Return the speed at ``size`` of a task with speed ``together`` on the fewest places."""
@@ -70,7 +70,7 @@ class SpreadSpeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return 1 if self.per_place is None else -(-size // self.per_place)
 
     def speed(self, size: int, places: int, together: float, kind: str = ANY_KIND) -> float:
-        """Return the speed of ``size`` nodes on ``places`` places, given the speed ``together`` on the fewest."""
+        """Return the speed of ``size`` nodes of a ``kind`` on ``places`` places; ``together``: on the fewest places."""
         fewest = self.fewest(size)
         if size == 0 or places <= fewest:
             return together

@@ -150,7 +150,7 @@ class ValueTable:
         return self.columns.kinds
 
     def speeds(self, place: int) -> NDArray[np.float64]:
-        """Return the speed in samples/s of a task at every column; 0 on unusable kinds."""
+        """Return the speed in samples/s of the task ``place`` at every column; 0 on unusable kinds."""
         task = self.problem.tasks[place]
         found = np.zeros(len(self.columns))
         for kind, block in self.columns.blocks():
@@ -182,7 +182,7 @@ class ValueTable:
         return float("-inf") if chosen is None else self.value_at(chosen)
 
     def value_at(self, chosen: Sequence[int]) -> float:
-        """Return the value of one column per task, in task sequence; ``-inf`` if a column is not allowed."""
+        """Return the value of the columns ``chosen``, one per task in sequence; ``-inf`` if one is not allowed."""
         if self.coupling is None:
             columns = list(chosen)
             if not self._valued or self._valued[0] != columns:  # solvers and the core request the same
@@ -204,7 +204,7 @@ class ValueTable:
         return self.coupling.total(entries, self.nodes[columns].tolist(), problem)
 
     def fits(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> bool:
-        """Return whether the pool is large enough, in total and for each kind."""
+        """Return whether the pool is large enough for ``sizes``, in total and for each kind."""
         if not self.columns.several:
             return sum(sizes.values()) <= self.problem.pool
         left = dict(self.problem.by_kind)
@@ -214,7 +214,7 @@ class ValueTable:
         return min(left.values()) >= 0
 
     def allowed(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> bool:
-        """Return whether all tasks are known, all sizes are allowed and they fit into the pool."""
+        """Return whether all tasks of ``sizes`` are known, and all sizes are allowed and fit into the pool."""
         return self.value_if_allowed(sizes, kinds) > float("-inf")
 
     def value_if_allowed(self, sizes: Mapping[str, int], kinds: Mapping[str, str] = NOTHING) -> float:

@@ -37,9 +37,9 @@ _copy = methodcaller("__copy__")  # the search for it in copy.copy() takes longe
 
 
 def unchecked(template: S, **fields: object) -> S:
-    """Return a copy of ``template`` with other ``fields``: values that the program computed, as checks leave them.
+    """Return a copy of ``template`` with other ``fields``, without checks; for values that the program computed.
 
-    To check a decision on a hundred tasks once more takes longer than to make it.
+    Checking a decision on a hundred tasks takes longer than making it.
     """
     made: S = _copy(template)  # unchecked by msgspec
     for name, value in fields.items():
@@ -89,7 +89,7 @@ def decode(text: bytes | str, kind: type[T] | UnionType, *, where: str | None = 
     except (msgspec.DecodeError, UnicodeError) as error:
         raise BadInput(f"not valid JSON: {error}", where=where, fix=fix) from error
     except RecursionError:
-        raise BadInput("not valid JSON: nested too deeply", where=where, fix=fix) from None
+        raise BadInput("not valid JSON: too many levels", where=where, fix=fix) from None
 
 
 def leaves(document: object) -> list[object]:
@@ -135,7 +135,7 @@ _TYPES: Final = re.compile(rf"`((?:{_TYPE})(?: \| (?:{_TYPE}))*)`")
 
 
 def pattern_of(words: str, pattern: str) -> str:
-    """Return the pattern of a text, for :class:`msgspec.Meta`; errors say ``words`` instead."""
+    """Return the pattern of a text, for :class:`msgspec.Meta`; errors print ``words`` instead."""
     _WORDS_OF_PATTERNS[pattern] = words
     return pattern
 
@@ -145,13 +145,13 @@ def _bad_input(error: msgspec.ValidationError, where: str | None, fix: str | Non
     if " matching regex " in what:
         for pattern, words in _WORDS_OF_PATTERNS.items():
             what = what.replace(f"`str` matching regex {pattern!r}", words)
-    for said, plainer in (
+    for wording, plainer in (
         ("Expected ", "must be "),
         (", got ", ", not "),
         ("Invalid ", "invalid "),
         ("Number out", "number out"),
     ):
-        what = what.replace(said, plainer, 1)
+        what = what.replace(wording, plainer, 1)
     what = _TYPES.sub(lambda found: " or ".join(_WORDS_OF_TYPES[one] for one in found[1].split(" | ")), what)
     field = path.replace("`", "").replace("$.", "").replace("$", "")
     return BadInput(f"{field}: {what}" if field else what, where=where, fix=fix)

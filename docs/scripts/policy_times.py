@@ -33,7 +33,7 @@ COUNTS: Final = (32, 128, 512, 2048)
 KINDS: Final = ("v100", "p100", "k80")
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64)
 NODES_A_TASK: Final = 10  # nodes per task of an allocation problem; sharing has six tasks per node
-LONG_S: Final = 2.0  # who takes longer is not asked about more tasks
+LONG_S: Final = 2.0  # slower policies are not measured with more tasks
 ROUNDS: Final = 3
 _HEIGHT: Final = 300  # pixels of a panel
 _LETTERS: Final = 12.5  # pixels of a line of text
@@ -44,7 +44,7 @@ Ask = Callable[[int], float]
 
 
 class Time(NamedTuple):
-    """How long one policy took for so many tasks, the best of a few."""
+    """The shortest of a few measured times of a policy, for a number of tasks."""
 
     group: str
     policy: str
@@ -220,7 +220,7 @@ def picture(found: Sequence[Time]) -> ChartFigure:
 
 
 def _spread_out(ends: list[dict[str, Any]], apart: float) -> list[dict[str, Any]]:
-    """Keep names at the ends of lines apart: each stands so many times as high as the one below, at least."""
+    """Keep names at the ends of lines apart: each is higher than the one below by at least this factor."""
     placed: list[dict[str, Any]] = []
     least: dict[int, float] = {}
     for row in sorted(ends, key=lambda row: (row["tasks"], row["ms"])):

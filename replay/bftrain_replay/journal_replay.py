@@ -324,7 +324,7 @@ class _JournalAccounts:
         """Return the run."""
         now_s = self.now_s
         complete = now_s >= self.events.log.span_s
-        self._harvest.look(now_s)
+        self._harvest.sample_until(now_s)
         for task in self._present.values():
             task.advance_to(now_s)
         self._allocations.close(now_s)
@@ -344,7 +344,7 @@ class _JournalAccounts:
 
     def _move_to(self, time_s: float) -> None:
         self.now_s = max(self.now_s, time_s - self.events.log.start_s)
-        self._harvest.look(self.now_s)
+        self._harvest.sample_until(self.now_s)
 
     def _happened(self, event: Event) -> None:
         match event:

@@ -90,7 +90,7 @@ def sentences(step: JournalStep) -> Iterator[str]:
     actions = _actions(step)
     # Happens after a restart, and in idle periods under history-dependent objectives
     if not step.events and not actions:
-        yield "it was decided again: nothing changes"
+        yield "it was decided again, with no change"
     for action in actions:
         if not isinstance(action, Release):  # events already list the nodes that left
             yield f"-> {_action(action, decision.sizes.get(action.task, 0))}"

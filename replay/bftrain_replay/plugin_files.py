@@ -32,7 +32,7 @@ TABLES: Final = ("pairs", "phases")  # settings that name a table of speeds
 
 def from_anywhere(settings: S, folder: Path | None = None) -> S:
     """Return the settings with absolute paths of plug-in files and tables, which are relative to ``folder``."""
-    named = {name: _NAMING[name](said, folder) for name, said in _plugin_settings(settings)}
+    named = {name: _NAMING[name](value, folder) for name, value in _plugin_settings(settings)}
     paths = {name: str(path.absolute()) for name, path in tables(settings, folder)}
     return replace(settings, **named, **paths)
 
@@ -51,9 +51,9 @@ def tables_sha256(settings: msgspec.Struct) -> dict[str, str]:
 
 def files(settings: msgspec.Struct) -> Iterator[Path]:
     """Yield the plug-in files."""
-    for name, said in _plugin_settings(settings):
-        admission = said.partition(",")[0].partition("=")[0]
-        for each in said.split(",") if name == "metrics" else (admission if name == "admission" else said,):
+    for name, value in _plugin_settings(settings):
+        admission = value.partition(",")[0].partition("=")[0]
+        for each in value.split(",") if name == "metrics" else (admission if name == "admission" else value,):
             file, _ = parts.split_name(each.strip())
             if file is not None:
                 yield file

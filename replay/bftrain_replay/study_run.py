@@ -78,8 +78,8 @@ def _shown(summary: Mapping[str, Any]) -> tuple[str, Mapping[str, object]]:
     label = decider_counts.column_label(summary["solver"], summary["decisions"], summary.get("decided_by", {}))
     headline = summary.get("headline")
     if headline:
-        said = (headline["sentence"].rstrip("."), headline["decided"], *headline["caveats"], headline["assumed"])
-        first: dict[str, object] = {"headline": ". ".join(filter(None, said))}
+        sentences = (headline["sentence"].rstrip("."), headline["decided"], *headline["caveats"], headline["assumed"])
+        first: dict[str, object] = {"headline": ". ".join(filter(None, sentences))}
     else:
         first = {
             "idle node-hours": text_formats.count(summary["idle_node_h"]),
@@ -151,8 +151,8 @@ def _workload(study: ReplayStudy, source: InputSource) -> dict[str, Any] | None:
     found = source.workload
     if found is None:
         return None
-    said = in_words_of(study.part.unit, found.sentence)
-    more = {"sentence": said, "command": found.command, "ran_dry": workload_ran_dry(study)}
+    sentence = in_words_of(study.part.unit, found.sentence)
+    more = {"sentence": sentence, "command": found.command, "ran_dry": workload_ran_dry(study)}
     return {**wire.plain(found), **more}
 
 

@@ -375,9 +375,9 @@ def _at_most(sizes: Sequence[int], limit: int) -> int:
     return max(size for size in sizes if size <= limit)
 
 
-def _allocator(name: str, words: str, rule: Callable[[ValueTable, float], list[int]], **looks_at: bool) -> RuleSolver:
+def _allocator(name: str, words: str, rule: Callable[[ValueTable, float], list[int]], **properties: bool) -> RuleSolver:
     words = f"{words}; neither costs nor the objective looked at"
-    return RuleSolver(name, words, rule, SolverCapabilities(any_coupling=True, node_kinds=True, **looks_at))
+    return RuleSolver(name, words, rule, SolverCapabilities(any_coupling=True, node_kinds=True, **properties))
 
 
 fifo = _allocator("fifo", "oldest first", _in_order(lambda task, _: -task.age_s), uses_history=True)

@@ -19,7 +19,7 @@ from bftrain_solvers.matrix import ModelMatrix
 from bftrain_solvers.milp import MilpSolver, RawAnswer
 
 _STDOUT: Final = Lock()
-_STRAY: Final = b"HighsMipSolverData::"
+_STRAY: Final = b"HighsMipSolverData::"  # start of the line that HiGHS prints
 # scipy.optimize.milp: 0 optimal, 1 a limit was reached, 2 infeasible or no valid model, 3 unbounded, 4 other
 _TERMINATIONS: Final = {0: Termination.OPTIMAL, 1: Termination.TIME_LIMIT, 2: Termination.INFEASIBLE}
 _INFEASIBLE: Final = "HiGHS Status 8"  # text of the message: the status number is ambiguous
@@ -44,7 +44,7 @@ class HighsSolver(MilpSolver):
 
     def available(self) -> Availability:
         """Return that it is always available: scipy is installed with bftrain."""
-        from importlib.metadata import version  # noqa: PLC0415 - it imports email, and solving needs none
+        from importlib.metadata import version  # noqa: PLC0415 - slow to import
 
         return Availability(ok=True, version=f"scipy {version('scipy')}")
 
@@ -87,9 +87,8 @@ def maximised(matrix: ModelMatrix, limits: Limits) -> RawAnswer:
 def suppress_stdout() -> Iterator[None]:
     """Drop what HiGHS prints to stdout, and print the output of other threads afterwards.
 
-    Where it repairs a solution with continuous columns it prints a line with printf, although scipy switches its output
-    off (``output_flag``; seen in the release inside scipy 1.17). That would spoil a program's JSON, and no option
-    prevents it.
+    HiGHS prints a line with printf when it repairs a solution with continuous columns, although scipy switches its
+    output off (``output_flag``; seen in scipy 1.17). The line would corrupt JSON on stdout, and no option prevents it.
     """
     from ctypes import CDLL  # noqa: PLC0415 - where HiGHS is used only
 
@@ -110,7 +109,7 @@ def suppress_stdout() -> Iterator[None]:
 
 
 class StayOnTimeout(HighsSolver):
-    """HiGHS by the rule of the published study: sizes that are not proven best in time are dropped, and all stay."""
+    """HiGHS by the rule of the published study: after a timeout, all tasks keep their current sizes."""
 
     name = "highs-or-stay"
 

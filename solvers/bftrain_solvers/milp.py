@@ -325,7 +325,10 @@ class MilpSolver(ABC):
         try:
             matrix, units = fitted(programme.matrix)
         except NumbersTooFarApart as apart:
-            words = f"the numbers lie too far apart for '{self.name}': {apart}; use exact where it knows the objective"
+            words = (
+                f"the numbers differ by too many orders of magnitude for '{self.name}': {apart}; use exact where it "
+                "knows the objective"
+            )
             return RawAnswer(termination=Termination.FAILED, words=words)
         goal, *further = (replace(goal, coefficients=np.ldexp(goal.coefficients, units)) for goal in programme.goals)
         bits = scale_bits(goal.coefficients)

@@ -49,7 +49,7 @@ def fitted(matrix: ModelMatrix) -> tuple[ModelMatrix, Integers]:
     largest = np.full(by_row.size, np.iinfo(np.int64).min)
     np.maximum.at(largest, row, scaled)
     if (span := (largest[row] - scaled).max()) > _SPAN_BITS:
-        raise NumbersTooFarApart(f"coefficients of one row lie a factor of 2**{span} apart")
+        raise NumbersTooFarApart(f"coefficients of a row differ by a factor of 2**{span}")
     by_row = np.where(largest > np.iinfo(np.int64).min, _ROW_BITS - largest, 0)
     coefficients = np.ldexp(matrix.coefficients, np.repeat(by_row, np.diff(matrix.starts)) + units[matrix.columns])
     limits = [np.ldexp(side, by_row) for side in (matrix.row_lower, matrix.row_upper)]

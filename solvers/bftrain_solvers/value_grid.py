@@ -21,11 +21,11 @@ from bftrain_solvers.answers import staying
 from bftrain_solvers.arrays import Floats, Integers, Mask
 
 # An entry must fit into the 53 bits of a float's integers; an entry times a size into 59 bits, so differences, and
-# sums that are cut off at NEVER, stay within 63
+# sums that are cut off at UNREACHABLE_LOSS, stay within 63
 _ENTRY_BITS: Final = 52
 _PRODUCT_BITS: Final = 59
 _SMALLEST_FLOAT: Final = ulp(0.0)
-NEVER: Final = 2**61  # a loss that no choice within reach has
+UNREACHABLE_LOSS: Final = 2**61  # a loss that no choice within reach has
 
 _LOPSIDED: Final = 16.0  # entries this many times larger than a plan's value may swamp small ones
 _ROUNDING: Final = 2.0**-50  # a few roundings, relative to the largest entry

@@ -24,7 +24,7 @@ def test_an_older_manager_is_refused_and_a_newer_one_is_obeyed(
     one_node.start()
     worker = one_node.started(SLEEPS)
     older = one_node.manager(1, takes=False)  # it would end what it does not know
-    until(lambda: "number 2 was obeyed: it is refused" in capfd.readouterr().err, "the agent refuses it")
+    until(lambda: "number 2 was obeyed: rejected" in capfd.readouterr().err, "the agent refuses it")
     assert older.heard == []
     assert alive([worker])
     newer = one_node.manager(3)
@@ -260,6 +260,6 @@ def test_an_agent_waits_longer_each_time_before_it_starts_another(
     passed_s = time.monotonic() - began
     # 0.2, 0.4, 0.8, 1.6, ... s apart, looked at once a second: fewer than one a second
     assert len(starts.read_text().split()) - 3 <= passed_s
-    assert "its prefork server exited before it was ready; another one starts soon" in capfd.readouterr().err
+    assert "its prefork server exited during its start; a new one starts soon" in capfd.readouterr().err
     one_node.spawn("", warm=False, argv=["true"])
     assert one_node.watched.until("exited")[2].code == 0, "commands do not need it"

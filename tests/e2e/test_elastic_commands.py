@@ -170,7 +170,7 @@ def test_stopped_it_reports_what_was_seen_and_leaves_nothing(tmp_path: Path, no_
         out, err = running.communicate(timeout=180)
     assert running.returncode == 130
     assert out.startswith("stopped after ")
-    assert err.rstrip().endswith("bftrain: interrupted; the figures are of what was done until then")
+    assert err.rstrip().endswith("bftrain: interrupted; the figures cover the completed part")
     assert alive(below) == set()
     assert list(place.glob("bftrain*")) == []
 

@@ -43,7 +43,7 @@ REFUSED = {
     "sacct/ub-micro-jobcomp.log": "use the output of: sacct",
     "fixtures/pbs_accounting-logs.log": "--cluster",
     "swf/theta_2022.swf.gz": "--counts",
-    "fixtures/slurm_unknown-job-state.log": "no row describes a node that was held",
+    "fixtures/slurm_unknown-job-state.log": "no row describes an allocated node",
     "pernode/wagap-2013.swf.machines": "but no header",
 }
 

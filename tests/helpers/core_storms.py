@@ -57,7 +57,7 @@ def outcome(log: EventLog, specs: Sequence[TaskSpec], given_settings: ReplaySett
             specs,
             harvester if compiled else NamedAlone(harvester),
             semantics=rules,
-            pace=DecisionDelay.of(given_settings),
+            decision_delay=DecisionDelay.of(given_settings),
             allocations=recorded,
         )
     except BftrainError as error:

@@ -19,7 +19,7 @@ LOSSES: Final = (
     "Too few compete",
     "Tasks are full",
     "Too few nodes",
-    "Too short to be worth it",
+    "Not worth a start",
     "Not yet decided",
     "Of the other kind",
     "Start-up",

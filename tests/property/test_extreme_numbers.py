@@ -147,7 +147,7 @@ def check_shares(problem: SharingProblem, policy: str) -> None:
     try:
         found = share(problem, policy)
     except BadInput as refused:
-        assert "too far apart" in str(refused)  # noqa: PT017 - most problems are not refused
+        assert "too many orders of magnitude" in str(refused)  # noqa: PT017 - most problems are not refused
         return
     assert perf_counter() - begun < _PATIENCE_S
     shares = np.array([[found.shares[task.name].get(kind, 0.0) for kind in problem.nodes] for task in problem.tasks])
@@ -197,7 +197,7 @@ def test_shares_of_time_are_right_or_refused_in_words(policy: str, problem: Shar
 @pytest.mark.parametrize("work", [1e-124, 1e-110])
 def test_work_that_vanishes_beside_a_speed_is_refused_in_words(work: float) -> None:
     task = SharingTask(name="quick", speeds={"a": 1e200}, work_left_samples=work)
-    with pytest.raises(BadInput, match="too far apart to be computed: work over a speed"):
+    with pytest.raises(BadInput, match="orders of magnitude to be computed: work over a speed"):
         share(SharingProblem(nodes={"a": 1}, tasks=(task,)), "makespan")
 
 
@@ -219,5 +219,5 @@ def test_an_old_task_whose_time_is_lost_in_rounding_has_all_it_can_have() -> Non
 def test_a_weight_that_vanishes_beside_a_speed_is_refused_not_taken_for_none(policy: str) -> None:
     small = SharingTask(name="small", speeds={"a": 8e-138}, weight=3.1e-248)
     large = SharingTask(name="large", speeds={"a": 1.0})
-    with pytest.raises(BadInput, match="too far apart to be computed: a weight times a speed"):
+    with pytest.raises(BadInput, match="orders of magnitude to be computed: a weight times a speed"):
         share(SharingProblem(nodes={"a": 1}, tasks=(small, large)), policy)

@@ -67,7 +67,7 @@ class LiveMetrics(Collector):
         self._registry = CollectorRegistry()
         self._registry.register(self)
         self._joined = self._counter("nodes_joined", "Nodes that became available.")
-        self._left = self._counter("nodes_left", "Nodes that were taken or given back.")
+        self._left = self._counter("nodes_left", "Nodes that were preempted or returned.")
         self._samples = self._counter("samples", "Samples of steps done for the first time.")
         self._preemptions = self._counter("preemptions", "Times that a task lost nodes to the main scheduler.")
         self._failures = self._counter("task_failures", "Failures of task processes.")

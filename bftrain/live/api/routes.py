@@ -289,7 +289,7 @@ def _operation(route: Route, known: Mapping[str, Any]) -> dict[str, Any]:
         "summary": route.about + (" For operators." if route.operators else ""),
         "responses": {
             "200": {"description": "Success.", "content": {kind: {"schema": given}}},
-            "default": {"description": "An error; its status says which kind.", "content": {JSON: refused}},
+            "default": {"description": "An error; the status code tells the kind.", "content": {JSON: refused}},
         },
     }
     text = {"type": "string", "minLength": 1}

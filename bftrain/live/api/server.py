@@ -39,7 +39,7 @@ from bftrain.values import wire
 _MOST_REJECTIONS: Final = 64  # connections rejected with a message at the same time; the rest are closed
 _UNAUTHENTICATED: Final = "TCP without the token"
 _AUTHENTICATED: Final = "TCP with the token"
-_BACKLOG: Final = 1024  # connections at the socket that wait to be let in: no user can fill it faster than it empties
+_BACKLOG: Final = 1024  # connections not accepted yet; the server accepts them faster than a user can open them
 _LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 LARGEST_BODY: Final = 1 << 20
 _TOO_LARGE: Final = f"the body is larger than {LARGEST_BODY} bytes"
@@ -302,12 +302,12 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hand
     connection = _ClientConnection(reader, writer)
     try:
         if handle is None:
-            await connection.send_last(_refusal(503, "there are too many connections at a time"))
+            await connection.send_last(_refusal(503, "all connections are in use"))
             return
         while await connection.serve_one(handle):  # noqa: ASYNC110 - it waits for requests
             await asyncio.sleep(0)  # a client with many pipelined requests takes turns with other clients
     except (ConnectionError, TimeoutError, h11.LocalProtocolError):
-        pass  # the client left, or was sent away
+        pass  # the client left, or was disconnected
     finally:
         writer.close()
         with suppress(ConnectionError, TimeoutError):
@@ -443,6 +443,6 @@ def _parsed(head: h11.Request, body: bytes) -> Request:
     if head.method == b"CONNECT":
         raise h11.RemoteProtocolError("this server is no proxy", 405)
     if not target.startswith("/"):
-        raise h11.RemoteProtocolError("the address must begin with '/'", 400)
+        raise h11.RemoteProtocolError("the address must start with '/'", 400)
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
     return Request(head.method.decode("ascii"), parts, asked, headers, body)

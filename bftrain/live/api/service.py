@@ -128,7 +128,7 @@ class LiveService:
         """Cancel a task."""
         await self._until_ready(to_write=False)  # stopping a task that fills the disk must be possible
         record = self._unfinished(caller, task)
-        done = f"task '{record.name}' holds no nodes any more, but is cancelled for certain only when it is written"
+        done = f"task '{record.name}' has lost its nodes, but the cancellation is final only once it is written"
         self._apply(TaskCancelled(time_s=self._tasks.now, task=record.name), done=done)
         return self._view(self._store.find(f"#{record.number}") or record)
 
@@ -339,7 +339,7 @@ class LiveService:
             theirs = {one.number: known.get(one.number) or os.path.realpath(one.run.folder) for one in others}
             return os.path.realpath(record.run.folder), theirs
 
-        what = f"the folder '{record.run.folder}', or that of another task,"
+        what = f"the folder '{record.run.folder}', or another task's folder,"
         own, theirs = await within(timeouts.TIMEOUTS.file_system_s, resolved, what, undo=lambda: None)
         if own in theirs.values():
             raise schemas.NotNow(
@@ -368,7 +368,7 @@ class LiveService:
         curves = given.curves or dict.fromkeys(given.kinds, curve)
         if unfit := kinds.unfit(given.min_nodes, curves):
             where = "kinds" if given.kinds else "curves"
-            instead = "give one for a kind that is here" if kinds else "give curve instead"
+            instead = "give one for a kind of this site" if kinds else "give curve instead"
             raise BadInput(unfit, where=where, fix=f"leave {where} out, or {instead}")
         folder = given.run.folder or str(site.tasks / f"{number:06d}-{name}")
         now = self._tasks.now
@@ -492,7 +492,7 @@ class LiveService:
         if held_up := self._tasks.held_up.get(record.name):
             return f"it cannot be run now, and is tried again: {held_up}"
         if record.name not in self._harvester.unfinished:
-            return "it was just handed in"
+            return "just submitted"
         return self._of_all_tasks() or self._too_few_nodes(record.name) or self._decided(record.name)
 
     def _of_all_tasks(self) -> str:
@@ -501,7 +501,7 @@ class LiveService:
         if state == "paused":
             return "harvesting is paused by an operator"
         if self._loop.stalled is not None:
-            return "the journal cannot be written, so tasks get no more nodes"
+            return "the journal cannot be written, so tasks get no further nodes"
         if state != "running":
             return f"the live run is {state}"
         unit = word_of(self._site.unit)
@@ -522,7 +522,7 @@ class LiveService:
         harvester, deciding, unit = self._harvester, self._site.deciding, word_of(self._site.unit)
         last = self._loop.last_decision
         if last is None or last.time_s < harvester.spec(name).submit_s:
-            return "nothing was decided since it was handed in"
+            return "no decision since its submission"
         if name not in harvester.competed:
             before = f"{counted(len(harvester.competed), 'other task')} compete before it"
             return f"{before}, by admission {deciding.admission} with max_tasks = {deciding.max_tasks}"
@@ -530,7 +530,7 @@ class LiveService:
         used = sum(map(len, held.values()))
         others = f"{counted(used, unit)} went to {counted(len(held), 'other task')} by objective {deciding.objective}"
         free = harvester.pool_size - used
-        return f"{others}, and starting it on the {counted(free, unit)} left gains nothing" if free else others
+        return f"{others}, and starting it on the {counted(free, unit)} left has no benefit" if free else others
 
 
 def log_files(record: LiveTaskRecord) -> tuple[schemas.LogFile, ...]:

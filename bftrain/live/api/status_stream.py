@@ -63,7 +63,7 @@ from bftrain.values.events import (
 )
 
 WATCHERS: Final = 100  # concurrent streams
-_OF_ONE: Final = 20  # streams per user; operators have no limit
+_STREAMS_PER_USER: Final = 20  # streams per user; operators have no limit
 LONGEST_S: Final = 864_000.0
 _SAVE_EVERY: Final = 120  # beats
 _NODES_EVERY: Final = 3  # beats, for changes of nodes without events
@@ -239,8 +239,8 @@ class StatusStream:
         """Yield updates as server-sent events, after each event and each second; stop after ``most`` (0: never)."""
         if len(self._watchers) >= WATCHERS:
             raise NotNow(f"{WATCHERS} watch already", fix="close a page, or wait")
-        if not caller.operator and sum(one.caller.uid == caller.uid for one in self._watchers) >= _OF_ONE:
-            raise NotNow(f"you watch {_OF_ONE} times already", fix="close a page, or wait")
+        if not caller.operator and sum(one.caller.uid == caller.uid for one in self._watchers) >= _STREAMS_PER_USER:
+            raise NotNow(f"you watch {_STREAMS_PER_USER} times already", fix="close a page, or wait")
         return self._updates(_Watcher(caller, span_s), most)
 
     async def _updates(self, watcher: _Watcher, most: int) -> AsyncGenerator[bytes, None]:

@@ -99,7 +99,7 @@ def command(
 )
 @prints_results
 def check(config: Path, out: Output) -> None:
-    """Verify the settings of a site before the first start; nothing is started, submitted or written.
+    """Verify the settings of a site before the first start, without starting, submitting or writing anything.
 
     Checks folders, reachability, the scheduler's partition, preemption, priorities and limits, and hooks. Exit 4 if a
     live run cannot work with these settings.
@@ -156,7 +156,7 @@ def api(out: Output, *, openapi: bool, grafana: bool, alerts: bool) -> None:
     from importlib import resources
 
     if openapi + grafana + alerts > 1:
-        raise UsageError("each prints a whole document", fix="ask for one after the other")
+        raise UsageError("each prints a whole document", fix="request one at a time")
     if grafana:
         board = resources.files("bftrain.live").joinpath("grafana.json").read_text(encoding="utf-8")
         out.result(json.loads(board), lambda: board)
@@ -220,10 +220,10 @@ def check_hooks(client: Client, out: Output) -> None:
         if status.hooks is not None and status.hooks.messages.get("check", 0) > before:
             break
         if took_s > _CHECK_S:
-            what = f"a test message was not heard within {_CHECK_S:g} s"
+            what = f"no test message arrived within {_CHECK_S:g} s"
             raise NotAvailable(what, where=found.spool, fix="see the remarks in bftrain status")
         time.sleep(0.02)
-    lines = f"a test message was heard after {took_s:.2f} s\nheard: {hooks_in_words(status)}"
+    lines = f"a test message arrived after {took_s:.2f} s\nreceived: {hooks_in_words(status)}"
     out.result({"took_s": took_s, "hooks": status.hooks}, lambda: lines)
     if status.hooks.silent:
         raise NotAvailable(

@@ -90,8 +90,9 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
 @click.command(
     cls=DocumentedCommand,
     example="bftrain submit cnn.py --nodes 1:8 --work 5e7 -- --epochs 90\nbftrain submit tasks.toml --wait",
-    epilog="WHAT is a task file (.toml, see docs/how-to/live.md), a script that ends in .py, or for --launcher process "
-    "any command. What follows -- goes to the script. --set takes the keys of a task file: docs/reference/formats.md.",
+    epilog="WHAT is a task file (.toml, see docs/how-to/live.md), a script with suffix .py, or for --launcher process "
+    "any command. Arguments after -- are passed to the script. --set takes the keys of a task file: "
+    "docs/reference/formats.md.",
 )
 @rare(
     *("cwd", "env", "environment", "setup", "prefix", "python", "finish_code", "finish_file", "stall_limit_s"),
@@ -139,7 +140,7 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
     metavar="[KIND=]N:V,N:V",
     help="Samples/s by nodes, such as 1:100,2:190; once per node kind [measured].",
 )
-@click.option("--kinds", callback=_names, metavar="KIND,KIND", help="Node kinds on which it runs, equally fast [any].")
+@click.option("--kinds", callback=_names, metavar="KIND,KIND", help="Node kinds it can use, all equally fast [any].")
 @click.option("--deadline", type=MomentOption(), help="Deadline [none].")
 @with_options(task_options())
 @talks
@@ -268,8 +269,8 @@ def _varied(record: dict[str, Any], parameters: Mapping[str, str]) -> dict[str, 
     return {"campaign": base, **record, "name": name, "args": args, **folder}
 
 
-_OF_THE_RUN: Final = tuple(field.name for field in fields(Run))
-_OF_THE_TASK: Final = tuple(field.name for field in fields(Submission) if field.name not in {"run", "deadline_s"})
+_RUN_FIELDS: Final = tuple(field.name for field in fields(Run))
+_TASK_FIELDS: Final = tuple(field.name for field in fields(Submission) if field.name not in {"run", "deadline_s"})
 
 
 def records_of(path: Path) -> list[tuple[str, dict[str, Any]]]:
@@ -286,10 +287,10 @@ def submission_of(record: dict[str, Any], where: str, base: Path) -> Submission:
     A live run ignores ``user`` and ``submit_s``: a task belongs to its sender and starts when it is sent.
     """
     check_keys(record, where)
-    given: dict[str, Any] = {key: record[key] for key in _OF_THE_TASK if key in record} | sizes_of(record, where)
+    given: dict[str, Any] = {key: record[key] for key in _TASK_FIELDS if key in record} | sizes_of(record, where)
     given |= _deadline(record, where)
     given = {**_measured(record, where), **given}
-    run: dict[str, Any] = {key: record[key] for key in _OF_THE_RUN if key in record}
+    run: dict[str, Any] = {key: record[key] for key in _RUN_FIELDS if key in record}
     run["cwd"] = str((base / run.get("cwd", ".")).resolve())
     if "folder" in run:
         run["folder"] = str((base / run["folder"]).resolve())

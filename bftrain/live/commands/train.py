@@ -69,7 +69,7 @@ def takes_a_script(function: F) -> F:
             "--preload",
             metavar="MODULE,...",
             default="",
-            help="Modules besides PyTorch, such as transformers, that are imported once, before workers start.",
+            help="Further modules, such as transformers, to import once with PyTorch before workers start.",
         ),
         click.argument("words", metavar="[-- ARGS...]", nargs=-1, type=click.UNPROCESSED),
         click.argument("script", type=_Script(path_type=Path, exists=True, dir_okay=False)),
@@ -126,7 +126,7 @@ def command(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Train SCRIPT on this machine as on several nodes, resize it, and measure the costs.
 
-    With -v the script's own output is shown too.
+    With -v, also show the script's output.
     """
     from bftrain.taskfiles.profile_files import check_profiles_name
     from bftrain_elastic.tryout.readiness_check import COMMIT, REPORT
@@ -154,7 +154,7 @@ def command(  # noqa: PLR0913 - one parameter an option
             raise Interrupted("interrupted before a step was reported")
         raise BadInput("no step was reported", where=str(script), fix=f"{REPORT}; or look at its output: -v")
     committed = any(one["type"] in {"in_memory", "on_disk"} for one in trying.messages)
-    why = "" if committed else f", because nothing was committed: {COMMIT}"
+    why = "" if committed else f", because no state was committed: {COMMIT}"
     trained = {one["size"] for one in trying.lines()}
     for size in (size for size in asked if size not in trained):
         out.warn(f"no step was done on {size} nodes{why}")
@@ -163,7 +163,7 @@ def command(  # noqa: PLR0913 - one parameter an option
         _save_profile(profile_file, script.stem, result, out)
     out.result(result, lambda: result_words(result))
     if interrupted:
-        raise Interrupted("interrupted; the figures are of what was done until then")
+        raise Interrupted("interrupted; the figures cover the completed part")
 
 
 def _plan(text: str | None, smallest: int, largest: int) -> tuple[SizeChange, ...]:

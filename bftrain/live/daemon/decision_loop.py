@@ -82,7 +82,9 @@ class DecisionLoop:
         self._unwritten: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()  # writes and their callbacks
         self.stalled: JournalStalled | None = None  # why the journal cannot be written now
         self._again: asyncio.TimerHandle | None = None
-        self._kept_at = self._journal.stood_at  # not the start of this run: many short runs would never keep it
+        self._kept_at = (
+            self._journal.stood_at
+        )  # step of the last snapshot, also across runs, so that short runs store one
 
     @property
     def now(self) -> float:

@@ -113,7 +113,7 @@ class Housekeeping:
         own = [task for task in ended if self._is_own(task)]
         if removed := await run_in_daemon_thread(lambda: self._remove_folders(own, now)):
             first = ", ".join(f"#{number}" for number in removed[:_NAMED]) + ", ..." * (len(removed) > _NAMED)
-            folders = f"{counted(len(removed), 'folder')} of tasks that are over, the oldest, took too much"
+            folders = f"{counted(len(removed), 'folder')} of the oldest finished tasks exceeded the disk limit"
             _log.warning("%s and were removed ([keep] folders_gb): %s", folders, first)
         if keep.task_days:
             self._forget([task.number for task in ended if now - task.ended_s > keep.task_days * _DAY_S])

@@ -135,7 +135,7 @@ class TaskManager:
                 if record is not None and record.state is LiveTaskState.SUBMITTED and name not in self.held_up:
                     events.append(TaskResumed(time_s=now, task=name))
             elif lost:
-                self.trouble(name, f"it was to run after task #{lost[0]}, which is {states[lost[0]] or 'gone'}")
+                self.trouble(name, f"its predecessor #{lost[0]} is {states[lost[0]] or 'gone'}")
                 events.append(TaskCancelled(time_s=now, task=name))
         return events
 

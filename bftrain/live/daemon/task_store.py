@@ -41,7 +41,7 @@ _ADDED: Final = (
 _ADD: Final = f"INSERT INTO used VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) {_ADDED}"  # noqa: S608 - constants only
 _SUMS: Final = "sum(node_s), sum(gpu_s), sum(samples), sum(energy_j)"
 # Grouping of sums -> its columns
-_BY: Final[Mapping[str, str]] = {
+_GROUP_COLUMNS: Final[Mapping[str, str]] = {
     "user": "user",
     "project": "project",
     "campaign": "CASE campaign WHEN '' THEN user ELSE user || '/' || campaign END",
@@ -49,7 +49,7 @@ _BY: Final[Mapping[str, str]] = {
     "day": "day",
     "task": "CASE task WHEN 0 THEN 'removed' ELSE '#' || task END",
 }
-GROUPINGS: Final = tuple(_BY)
+GROUPINGS: Final = tuple(_GROUP_COLUMNS)
 _DAYS: Final = 31
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _NOTHING: Final[Sum] = (0.0, 0.0, 0.0, 0.0)
@@ -141,14 +141,14 @@ def without_tasks(numbers: Collection[int]) -> tuple[Statement, ...]:
 
 def usage(journal: Journal, by: str, since: str = "", uid: int | None = None) -> tuple[UsageRow, ...]:
     """Return sums of a journal's ledger from a day on, the largest first; with ``uid`` of this user's tasks alone."""
-    if by not in _BY:
-        raise BadConfig(f"must be one of {', '.join(_BY)}, not {by[:30]!r}", where="by")
+    if by not in _GROUP_COLUMNS:
+        raise BadConfig(f"must be one of {', '.join(_GROUP_COLUMNS)}, not {by[:30]!r}", where="by")
     if since and not _DAY.fullmatch(since):
         raise BadConfig(f"must be a day such as 2026-11-01, not {since[:30]!r}", where="since")
     if not journal.has_table("used"):
         return ()
     whose = "" if uid is None else "AND uid = ?"
-    select = f"SELECT {_BY[by]}, {_SUMS} FROM used WHERE day >= ? {whose} GROUP BY 1 ORDER BY 1"  # noqa: S608 - as above
+    select = f"SELECT {_GROUP_COLUMNS[by]}, {_SUMS} FROM used WHERE day >= ? {whose} GROUP BY 1 ORDER BY 1"  # noqa: S608 - as above
     found = journal.rows(select, (since, *(() if uid is None else (uid,))))
     rows = [
         UsageRow(of=str(of), node_s=node_s, gpu_s=gpu_s, samples=samples, energy_j=energy_j)

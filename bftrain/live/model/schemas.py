@@ -140,7 +140,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     launcher: Annotated[str, said("native, horovod, process, ...; empty: the site's default.")] = ""
     curve: Annotated[SpeedCurve | None, said("Known speeds by size.")] = None
     curves: Annotated[Mapping[Word, SpeedCurve], said("Known speeds by node kind; it runs on these kinds only.")] = {}
-    kinds: Annotated[tuple[Word, ...], said("Node kinds on which it runs, equally fast.")] = ()
+    kinds: Annotated[tuple[Word, ...], said("Node kinds it can use, all equally fast.")] = ()
     work_samples: Annotated[Annotated[float, Meta(gt=0)] | None, said("Total work in samples.")] = None
     grow_cost_s: Annotated[NotNegative, said("Seconds per growth, until measured.")] = 0.0
     shrink_cost_s: Annotated[NotNegative, said("Seconds per shrink, until measured.")] = 0.0
@@ -221,9 +221,9 @@ class TaskView(TaskFigures, frozen=True, kw_only=True):
     running: Annotated[int, said("Number of nodes with confirmed workers.")] = 0
     submitted_s: Seconds
     started_s: Annotated[float | None, said("First allocation; seconds since 1970.")] = None
-    in_memory_step: Annotated[int, said("Last step whose state two nodes or the disk have.")] = 0
-    committed_step: Annotated[int, said("Last step whose state the disk or a node outside the task has.")] = 0
-    copied_step: Annotated[int, said("Last step whose state is in the memory of a node outside the task.")] = 0
+    in_memory_step: Annotated[int, said("Last step with its state on two nodes or on disk.")] = 0
+    committed_step: Annotated[int, said("Last step with its state on disk or on a node outside the task.")] = 0
+    copied_step: Annotated[int, said("Last step with its state in the memory of a node outside the task.")] = 0
     speeds: Annotated[Mapping[int, float], said("Measured samples/s by size.")] = {}
     costs: Annotated[Mapping[str, float], said("Measured seconds of grow, shrink and start.")] = {}
     weight: float = 1.0
@@ -297,9 +297,9 @@ class HarvestingView(msgspec.Struct, frozen=True, kw_only=True):
     """Whether harvesting is paused, and the last hand-backs."""
 
     paused: bool
-    until_s: Annotated[float | None, said("End of the pause; seconds since 1970. Null: until resumed.")] = None
+    until_s: Annotated[float | None, said("Pause end; seconds since 1970. Null: until resumed.")] = None
     waiting_pilots: Annotated[int, said("Pilots in the scheduler's queue, as far as known.")] = 0
-    partitions: Annotated[tuple[str, ...], said("Partitions to which pilots are submitted without a QOS.")] = ()
+    partitions: Annotated[tuple[str, ...], said("Partitions of pilots without QOS.")] = ()
     handbacks: Annotated[tuple[HandBack, ...], said("Latest hand-backs, oldest first.")] = ()
 
 
@@ -336,7 +336,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     pools: Annotated[Mapping[str, PoolView], said("Nodes by pool, if the site has several or a named one.")] = {}
     agents: Annotated[int, said("Nodes with an agent.")]
     copies_memory: Annotated[
-        str, said("Memory of each node for copies of the states of other nodes' tasks: a share of it, or MB.")
+        str, said("Memory of each node for state copies of other nodes' tasks: a share, or MB.")
     ] = "0"
     drained: Annotated[int, said("Nodes that must not be used.")]
     running: Annotated[int, said("Tasks with nodes.")]
@@ -345,16 +345,16 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     over: Annotated[int, said("Finished, failed and cancelled tasks.")]
     speed: Annotated[float, said("Total samples/s of all tasks.")]
     steps: Annotated[int, said("Entries of the journal.")]
-    paused_until_s: Annotated[float | None, said("End of a pause with a time limit; seconds since 1970.")] = None
+    paused_until_s: Annotated[float | None, said("Pause end, if limited; seconds since 1970.")] = None
     decision: LastDecision | None = None
-    hooks: Annotated[HooksView | None, said("Reports of hooks; null without a spool.")] = None
+    hooks: Annotated[HooksView | None, said("Hook reports; null if no spool is set.")] = None
     commands_a_minute: Annotated[int | None, said("Scheduler commands in the last minute; null: it needs none.")] = None
     commands_limits: Annotated[
         Mapping[str, float], said("Scheduler commands per minute by the settings: at_rest, and at most submissions.")
     ] = {}
     harvested: Annotated[tuple[Harvested, ...], said("Harvest of the last days, today last.")] = ()
     remarks: Annotated[tuple[Remarked, ...], said("Remarks, oldest first.")] = ()
-    addresses: Annotated[tuple[str, ...], said("Addresses on which it listens.")] = ()
+    addresses: Annotated[tuple[str, ...], said("Listening addresses.")] = ()
 
 
 class PageView(msgspec.Struct, frozen=True, kw_only=True):
@@ -539,7 +539,7 @@ def require_operator(caller: Caller) -> None:
 def check_weight(caller: Caller, weight: float, most: float) -> None:
     """Raise if the weight is above what callers that are not operators may set."""
     if weight > most and not caller.operator:
-        fix = f"give at most {most:g}, or ask an operator: [api] max_weight in the settings of the live run"
+        fix = f"give {most:g} or less, or ask an operator: [api] max_weight in the settings of the live run"
         raise NotAllowed(f"{weight:g} is more than '{caller.user}' may give", where="weight", fix=fix)
 
 

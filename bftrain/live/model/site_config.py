@@ -189,7 +189,7 @@ class Api(_Table, frozen=True, kw_only=True):
                 checks.reject(self, "tcp", f"other machines can reach {host}", "also set beyond_loopback = true")
         if self.metrics_by_user and self.open_metrics:
             checks.reject(
-                self, "metrics_by_user", "would name users to all who read /metrics", "leave out open_metrics"
+                self, "metrics_by_user", "would show user names to all readers of /metrics", "leave out open_metrics"
             )
 
 
@@ -270,7 +270,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
         if self.environment and self.environment not in self.environments:
             checks.reject(self, "environment", f"there is no [environments.{self.environment}]")
         if len(str(self.socket).encode()) > _LONGEST_SOCKET:
-            checks.reject(self, "state", "is too long for a socket in it", "set api.socket to a shorter path")
+            checks.reject(self, "state", "leaves no room for a socket path", "set api.socket to a shorter path")
 
     @property
     def socket(self) -> Path:

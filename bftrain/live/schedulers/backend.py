@@ -94,15 +94,15 @@ class CommandFailed(NotAvailable):
 
     exit_code: ClassVar[int] = 4
 
-    def __init__(self, argv: Sequence[str], code: int, said: str, printed: str = "") -> None:
-        super().__init__(said.strip() or f"exit code {code}", where=argv[0])
+    def __init__(self, argv: Sequence[str], code: int, error_text: str, printed: str = "") -> None:
+        super().__init__(error_text.strip() or f"exit code {code}", where=argv[0])
         self.argv = tuple(argv)
         self.code = code
-        self.said = said
+        self.error_text = error_text
         self.printed = printed  # stdout, possibly incomplete
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.argv, self.code, self.said, self.printed))
+        return (type(self), (self.argv, self.code, self.error_text, self.printed))
 
 
 Run = Callable[[Command], Awaitable[str]]
@@ -131,7 +131,7 @@ def log_folder(site: Site) -> Path:
 _NOT_RUN: Final = 127
 _TOO_SLOW: Final = 124
 _BUFFERED: Final = 1 << 16  # output bytes before a command blocks
-_SAID_LETTERS: Final = 500  # characters of an error message
+_ERROR_CHARACTERS: Final = 500  # longest kept part of an error message
 # Options in the environment would change what commands print and do; we may run in a job; and BFTRAIN_ is ours
 _OPTIONS: Final = (
     "SLURM_",
@@ -195,8 +195,8 @@ class CommandRunner:
             await _ended(transport, process)
         code = process.returncode
         if code:
-            said = (err or out).decode(errors="replace").strip()
-            raise CommandFailed(argv, code, said[-_SAID_LETTERS:], out.decode(errors="replace"))
+            error_text = (err or out).decode(errors="replace").strip()
+            raise CommandFailed(argv, code, error_text[-_ERROR_CHARACTERS:], out.decode(errors="replace"))
         return out.decode(errors="replace")
 
 
@@ -348,7 +348,7 @@ class PilotBackend(ABC):
 
     def trouble(self, failed: CommandFailed) -> Trouble:
         """Return the consequence of a failed command."""
-        return next((kind for words, kind in self.troubles if re.search(words, failed.said)), Trouble.AWAY)
+        return next((kind for words, kind in self.troubles if re.search(words, failed.error_text)), Trouble.AWAY)
 
 
 def unknown_queue(product: str, queue: str, see: str) -> NotAvailable:

@@ -281,13 +281,13 @@ class PoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return self.pool or self.name
 
 
-_OWN: Final = frozenset(PoolSettings.__struct_fields__) - {"table"}
+_POOL_KEYS: Final = frozenset(PoolSettings.__struct_fields__) - {"table"}
 Settings = TypeVar("Settings", bound=msgspec.Struct)
 
 
 def scheduler_settings(table: Mapping[str, Any], kind: type[Settings]) -> Settings:
     """Read the scheduler's own settings from a pool's ``table``; errors also suggest the pool's keys."""
-    return from_mapping(table, kind, where="[scheduler]", beside=_OWN)
+    return from_mapping(table, kind, where="[scheduler]", beside=_POOL_KEYS)
 
 
 def pools_of(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[PoolSettings, ...]:
@@ -303,10 +303,10 @@ def pools_of(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[Po
         if removed := [key for key in _REMOVED if key in table]:
             fix = "run bftrain live pause and bftrain live resume from cron"
             raise BadConfig(f"'{removed[0]}' was removed", where=where, fix=fix)
-        own = {key: table[key] for key in table if key in _OWN}
-        pool = wire.convert({**own, "table": {key: table[key] for key in table if key not in _OWN}}, PoolSettings)
+        own = {key: table[key] for key in table if key in _POOL_KEYS}
+        pool = wire.convert({**own, "table": {key: table[key] for key in table if key not in _POOL_KEYS}}, PoolSettings)
         if any(pool.pool == other.pool for other in pools):
-            what = f"there is another pool called '{pool.pool}'" if pool.pool else "there is another one without a name"
+            what = f"there is another pool called '{pool.pool}'" if pool.pool else "another pool also has no name"
             raise BadConfig(what, where=where, fix='name each: pool = "gpu"')
         if pools and pool.unit != pools[0].unit:
             what = f'has unit = "{pool.unit}", and the first one has "{pools[0].unit}"'

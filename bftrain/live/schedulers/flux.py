@@ -54,7 +54,7 @@ TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
     (r"[Uu]nable to connect|onnection|did not answer|timed? out|not responding", Trouble.AWAY),
     (r"not a valid|[Ii]nvalid|disabled|denied|not permitted|unsatisfiable|unrecognized|cannot be run", Trouble.REFUSED),
 )
-_OURS: Final = "bftrain-"  # jobs of such names are pilots of some site
+_PILOT_PREFIX: Final = "bftrain-"  # jobs of such names are pilots of some site
 _LOWEST: Final = 1  # urgency of the shortest pilots; a job that names none has 16
 _LATELY: Final = "--since=-600s"
 _QUEUES: Final = "{queuem}|{enabled.ascii}|{started.ascii}|{limits.timelimit}"
@@ -171,9 +171,9 @@ class Flux(PilotBackend):
 
 async def _jobs(run: Run, *words: str) -> list[FluxJob]:
     command = Command(argv=("flux", "jobs", *words, "--json"))
-    said = await run(command)
+    output = await run(command)
     try:
-        return msgspec.json.decode(said, type=FluxJobs).jobs
+        return msgspec.json.decode(output, type=FluxJobs).jobs
     except msgspec.DecodeError as error:  # an error must not look like an empty list
         raise CommandFailed(command.argv, 0, f"printed what cannot be read: {error}") from error
 
@@ -207,16 +207,16 @@ def read_pilots(jobs: Sequence[FluxJob], name: str) -> Iterator[Pilot]:
         )
 
 
-def read_idle(said: str) -> frozenset[str]:
+def read_idle(output: str) -> frozenset[str]:
     """Parse a line of free and a line of allocated nodes; a partly allocated node is in both."""
     rows = {
-        state: expand(nodes) if nodes else () for state, _, nodes in (one.partition(" ") for one in said.splitlines())
+        state: expand(nodes) if nodes else () for state, _, nodes in (one.partition(" ") for one in output.splitlines())
     }
     return frozenset(rows.get("free", ())) - frozenset(rows.get("allocated", ()))
 
 
 def read_sizes(jobs: Sequence[FluxJob], cores: float) -> list[int]:
     """Return the sizes of pending jobs other than pilots, by descending priority; jobs on hold are left out."""
-    waiting = [job for job in jobs if job.priority > 0 and not job.name.startswith(_OURS)]
+    waiting = [job for job in jobs if job.priority > 0 and not job.name.startswith(_PILOT_PREFIX)]
     ranked = sorted(waiting, key=lambda job: (-job.priority, job.id))
     return [job.nnodes or math.ceil(max(job.ncores, job.ntasks, 1) / cores) for job in ranked]

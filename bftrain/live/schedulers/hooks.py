@@ -145,7 +145,7 @@ class HookSpool:
         if not text.endswith(".\n"):
             self.lost |= name not in self._partial
             late = now_s - self._partial.setdefault(name, now_s) >= timeouts.TIMEOUTS.hook_file_s
-            return "was never finished: is the disk full?" if late else None  # otherwise it is still being written
+            return "was never completed: is the disk full?" if late else None  # otherwise it is still being written
         heard = read_line(text.removesuffix("\n"), about.st_mtime)
         return "has content that no hook of bftrain writes" if heard is None else (about.st_mtime_ns, name, heard)
 
@@ -153,7 +153,7 @@ class HookSpool:
         if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:
             return "is no plain file"
         if about.st_uid not in self._trusted:
-            return f"belongs to user {about.st_uid}, who may not write there"
+            return f"belongs to user {about.st_uid}, without write permission there"
         if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             return "users other than its owner can write to it"
         return "" if about.st_size <= _LARGEST else "is too large"
@@ -198,7 +198,7 @@ class HookListener:
             self._spool.open()
             self._opened, self._message = True, ""
         except NotAvailable as error:
-            self._say(f"hooks are not heard until the spool can be used: {error}")
+            self._say(f"messages of hooks are not received until the spool can be used: {error}")
 
     def _say(self, message: str) -> None:
         if message != self._message:
@@ -268,7 +268,7 @@ def listening(
     try:
         spool = HookSpool(Path(folder), writers=[pwd.getpwnam(name).pw_uid for name in writers])
     except KeyError as error:  # polling continues
-        post(Remark(text=f"hooks are not heard: spool_writers: no user is called {error.args[0]}"))
+        post(Remark(text=f"messages of hooks are not received: spool_writers: unknown user {error.args[0]}"))
         yield
         return
     listener = HookListener(spool, lambda heard: soon(hear, heard), lambda text: soon(post, Remark(text=text)))
@@ -343,5 +343,5 @@ def send_check(folder: Path) -> None:
         hidden.chmod(0o644)
         hidden.rename(folder / name)
     except OSError as error:
-        fix = "run this as the user who runs the hook or the live run, where the spool is"
+        fix = "run this on the host of the spool, as the user of the hook or of the live run"
         raise unfit(folder, f"cannot be written to: {error.strerror}", fix) from error

@@ -56,7 +56,7 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def __post_init__(self) -> None:
         times = [at_s for at_s, _ in self.changes]
         if times != sorted(set(times)) or times[:1] != [0.0]:
-            checks.reject(self, "idle", "must begin at second 0, and times must rise", "such as 4@0,2@8,3@14")
+            checks.reject(self, "idle", "must start at second 0, and times must rise", "such as 4@0,2@8,3@14")
         if any(count > self.nodes for _, count in self.changes):
             checks.reject(self, "idle", f"has more than the {self.nodes} nodes there are")
         if self.loop_s and self.loop_s <= times[-1]:

@@ -64,7 +64,7 @@ TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
     (r"Bad UID", Trouble.REFUSED),  # rejects root
 )
 _HIGH: Final = 150  # jobs of queues with this priority or more preempt other jobs
-_FEW: Final = 50  # jobs per query by name
+_JOBS_PER_QUERY: Final = 50  # jobs per query by name
 _REMEMBERED: Final = 200  # finished jobs kept
 
 
@@ -157,7 +157,7 @@ class Pbs(PilotBackend):
         listed = await self._jobs(run, self._settings.queue) if ids else {}
         jobs = {id_: listed[id_] for id_ in ids if id_ in listed}
         jobs |= await self._jobs(run, *(id_ for id_ in ids if id_ not in listed))  # a routing queue passes its jobs on
-        lost = sorted(self._alive.union(ids).difference(jobs))[:_FEW]
+        lost = sorted(self._alive.union(ids).difference(jobs))[:_JOBS_PER_QUERY]
         for id_, job in (await self._jobs(run, *lost, over=True)).items():
             (self._over if STATES.get(job.get("job_state", "")) in OVER else jobs)[id_] = job
         self._alive, self._over = frozenset(jobs), dict([*self._over.items()][-_REMEMBERED:])
@@ -169,7 +169,7 @@ class Pbs(PilotBackend):
 
     async def plans(self, run: Run, name: str) -> Mapping[str, float]:
         """Return for which nodes PBS has estimated a start of other jobs, and when."""
-        ids = (await run(Command(argv=("qselect", "-s", "Q", "-tt.gt.197001020000")))).split()[:_FEW]
+        ids = (await run(Command(argv=("qselect", "-s", "Q", "-tt.gt.197001020000")))).split()[:_JOBS_PER_QUERY]
         return read_plans(await self._jobs(run, *ids), name)
 
     async def _jobs(self, run: Run, *names: str, over: bool = False) -> dict[str, Attributes]:
@@ -178,13 +178,13 @@ class Pbs(PilotBackend):
             return {}
         argv = ("qstat", *(("-x",) if over else ()), "-f", "-F", "dsv", *names)
         try:
-            said = await run(Command(argv=argv))
+            output = await run(Command(argv=argv))
         except CommandFailed as error:
             if self.trouble(error) is not Trouble.GONE:
                 raise
-            said = error.printed
+            output = error.printed
         try:
-            return read_jobs(said)
+            return read_jobs(output)
         except ValueError as error:
             raise CommandFailed(argv, 0, "its output cannot be read") from error
 
@@ -211,7 +211,7 @@ def _preemption(name: str, queues: Mapping[str, Attributes], scheds: Mapping[str
         )
     order = str(sched.get("preempt_order", "SCR"))
     if order[0] in "SC":
-        yield f"PBS first suspends or checkpoints pilots, whose memory stays a while (preempt_order = {order})"
+        yield f"PBS first suspends or checkpoints pilots, so they occupy memory for a while (preempt_order = {order})"
 
 
 def read_pilots(jobs: Mapping[str, Attributes]) -> Iterator[Pilot]:
@@ -263,10 +263,10 @@ _TIME: Final = re.compile(r"\w{3} (\w{3}) +(\d+) (\d+):(\d+):(\d+) (\d{4})")
 # OpenPBS 23.06.06 prints only the first of several so
 
 
-def read_jobs(said: str) -> dict[str, Attributes]:
+def read_jobs(output: str) -> dict[str, Attributes]:
     """Parse jobs that ``qstat -f -F dsv`` printed; raise ``ValueError`` if that cannot be parsed."""
     jobs: dict[str, Attributes] = {}
-    for line in filter(None, said.split("\n")):
+    for line in filter(None, output.split("\n")):
         head, *cells = (re.sub(r"\\(.)", r"\1", cell) for cell in _CELL.findall(line))
         if not head.startswith("Job Id: ") or not cells:
             raise ValueError(f"{line[:60]!r} is no job")
@@ -274,14 +274,14 @@ def read_jobs(said: str) -> dict[str, Attributes]:
     return jobs
 
 
-def read(said: str) -> dict[str, Attributes]:
+def read(output: str) -> dict[str, Attributes]:
     """Parse attributes by the name of their queue, node or scheduler."""
-    return dict(_lines(said))
+    return dict(_lines(output))
 
 
-def _lines(said: str) -> Iterator[tuple[str, Attributes]]:
+def _lines(output: str) -> Iterator[tuple[str, Attributes]]:
     name, attributes, last = "", dict[str, Any](), ""
-    for line in said.splitlines():
+    for line in output.splitlines():
         if line.startswith("\t"):  # continuation line
             attributes[last] = attributes.get(last, "") + line[1:]
         elif line[:1].isspace():

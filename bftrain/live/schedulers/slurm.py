@@ -92,14 +92,14 @@ _PLANS: Final = "%j|%S|%Y"
 # States of nodes, and marks behind them, that administrators set to empty a node: maintenance, reboot, power down
 _EMPTIED: Final = re.compile(r"(drain|maint|fail).*|.*[$@^!%]")
 # sbatch options that bftrain sets: pilots in an unchecked place would obstruct other jobs, or never be found
-_OURS: Final = ("partition", "qos", "nodes", "job-name", "comment", "array", "requeue", "time", "clusters")
+_RESERVED_OPTIONS: Final = ("partition", "qos", "nodes", "job-name", "comment", "array", "requeue", "time", "clusters")
 _WORD: Final = re.compile(r"--(\w[\w-]+)(?:=.*)?|-([pqNJatM]).*", re.DOTALL)
 
 
 def _chosen_by_us(word: str) -> bool:
     """Return whether an sbatch option, possibly shortened as in ``--part=main``, contradicts our own."""
     found = _WORD.fullmatch(word)
-    return found is not None and (found[2] is not None or any(name.startswith(found[1]) for name in _OURS))
+    return found is not None and (found[2] is not None or any(name.startswith(found[1]) for name in _RESERVED_OPTIONS))
 
 
 class SlurmSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,9 +119,7 @@ class SlurmSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fie
             )
             checks.reject(self, "options", what, fix)
         if not self.partition and not self.qos:
-            checks.reject(
-                self, "partition", "is missing", "name the partition, or the qos, whose jobs Slurm may preempt"
-            )
+            checks.reject(self, "partition", "is missing", "set a partition or qos with preemptible jobs")
 
 
 def make(table: Mapping[str, object], site: Site) -> Scheduler:
@@ -191,7 +189,7 @@ class Slurm(PilotBackend):
         try:
             await run(Command(argv=(*command.argv, "--test-only"), stdin=command.stdin))
         except CommandFailed as error:
-            return error.said if _NEVER.search(error.said) else ""
+            return error.error_text if _NEVER.search(error.error_text) else ""
         return ""
 
     def sbatch(self, order: PilotOrder, count: int) -> Command:
@@ -221,12 +219,12 @@ class Slurm(PilotBackend):
         self._slots = {one.number: slot for one in pilots if (slot := self._slots.get(one.number))}
         if fresh := [one.number for one in pilots if one.state in HOLDING and one.number not in self._slots]:
             try:
-                said = await run(job_details(fresh))
+                output = await run(job_details(fresh))
             except CommandFailed as error:
                 if self.trouble(error) is not Trouble.GONE:
                     raise
-                said = error.printed  # the remaining jobs
-            self._slots |= read_slots(said)
+                output = error.printed  # the remaining jobs
+            self._slots |= read_slots(output)
         return [
             replace(one, node=self._slots.get(one.number, "" if one.state in HOLDING else one.node)) for one in pilots
         ]
@@ -263,9 +261,9 @@ def squeue(name: str) -> Command:
     return Command(argv=("squeue", *options))
 
 
-def read_pilots(said: str) -> Iterator[Pilot]:
+def read_pilots(output: str) -> Iterator[Pilot]:
     """Parse the output of :func:`squeue`; raise ``ValueError`` if it has another form."""
-    for line in said.splitlines():
+    for line in output.splitlines():
         id_, number, state, start, end, comment, node, why = line.split("|", _LIST.count("|"))
         yield Pilot(
             id=id_,
@@ -279,29 +277,29 @@ def read_pilots(said: str) -> Iterator[Pilot]:
         )
 
 
-def read_idle(said: str) -> frozenset[str]:
+def read_idle(output: str) -> frozenset[str]:
     """Parse the idle nodes; a suffix of the state marks sleeping, planned or unresponsive nodes."""
-    rows = (line.partition("|") for line in said.splitlines())
+    rows = (line.partition("|") for line in output.splitlines())
     return frozenset(node for node, _, state in rows if state.strip() == "idle")
 
 
-def read_drains(said: str) -> dict[str, str]:
+def read_drains(output: str) -> dict[str, str]:
     """Parse the nodes that are to be empty, with their state and the administrator's reason."""
-    rows = (line.split("|", 2) for line in said.splitlines() if line.count("|") > 1)
+    rows = (line.split("|", 2) for line in output.splitlines() if line.count("|") > 1)
     found = ((node, state, "" if reason.strip() == "none" else f", {reason.strip()}") for node, state, reason in rows)
     return {node: f"{state}{reason}" for node, state, reason in found if _EMPTIED.fullmatch(state)}
 
 
-def read_plans(said: str, name: str) -> dict[str, float]:
+def read_plans(output: str, name: str) -> dict[str, float]:
     """Parse the earliest time from which each node is planned for other jobs."""
-    rows = ([*line.rsplit("|", 2), "", ""][:3] for line in said.splitlines())
+    rows = ([*line.rsplit("|", 2), "", ""][:3] for line in output.splitlines())
     planned = ((_seconds(start), _nodes({"Nodes": nodes})) for job, start, nodes in rows if job != name)
     return earliest((node, at_s) for at_s, nodes in planned if at_s is not None for node in nodes)
 
 
-def read_reservations(said: str) -> dict[str, float]:
+def read_reservations(output: str) -> dict[str, float]:
     """Parse the start times of future reservations by node."""
-    rows = (dict(_PAIR.findall(line)) for line in said.splitlines())
+    rows = (dict(_PAIR.findall(line)) for line in output.splitlines())
     future = ((_seconds(row.get("StartTime", "")), _nodes(row)) for row in rows if row.get("State") == "INACTIVE")
     return earliest((node, at_s) for at_s, nodes in future if at_s is not None for node in nodes)
 
@@ -341,7 +339,7 @@ _QOS: Final = (
 _RUNNING_LIMITS: Final = frozenset({"GrpJobs", "MaxJobs", "MaxJobsPU", "MaxJobsPA"})
 _SUBMITTED_LIMITS: Final = frozenset({"GrpSubmit", "MaxSubmit", "MaxSubmitPU", "MaxSubmitPA"})
 _NODE_LIMITS: Final = frozenset({"GrpTRES", "MaxTRESPU"})
-_OF_A_PILOT: Final = {NODE: ("node",), GPU: ("node", "gres/gpu")}  # GRES per pilot
+_PILOT_TRES: Final = {NODE: ("node",), GPU: ("node", "gres/gpu")}  # GRES per pilot
 _PAIR: Final = re.compile(r"(?:^| )(\w+)=(\S*)")
 _SETTING: Final = re.compile(r"^(\w+) += (.*)$", re.MULTILINE)
 
@@ -365,7 +363,7 @@ async def ask_limits(
     gpus = await _gpu_problem(run, config, chosen.partition, partition) if unit == GPU else None
     # Limits on nodes and GPUs stand in texts such as ``cpu=400,node=10,gres/gpu=40``
     pairs = [pair.partition("=") for row in rows for name in _NODE_LIMITS for pair in row.get(name, "").split(",")]
-    at_once = [_number(number) for kind, _, number in pairs if kind in _OF_A_PILOT[unit]]
+    at_once = [_number(number) for kind, _, number in pairs if kind in _PILOT_TRES[unit]]
     walls = [row.get("MaxWall", "") for row in rows]
     found = [*([gpus] if gpus else []), *_preemption(config, partition, rows, chosen, grace_s)]
     if by_partition:
@@ -423,12 +421,12 @@ def _lower_tier(pilots: Mapping[str, str], partitions: Iterable[Mapping[str, str
             fix="give all other partitions a higher PriorityTier in slurm.conf, see the tutorial",
         )
     elif names := [one["PartitionName"] for one in waiting if one.get("PreemptMode") == "OFF"]:
-        yield f"jobs of {', '.join(names)} wait for pilots: their PriorityTier is not above {tier:g}, that of '{name}'"
+        yield f"jobs of {', '.join(names)} wait for pilots: their PriorityTier is not above the {tier:g} of '{name}'"
 
 
 async def _qos_problem(run: Run, name: str) -> NotAvailable | None:
     """Return a problem unless jobs of another QOS may preempt pilots, as far as that can be asked."""
-    fix = "name the QOS of [scheduler] in Preempt of others: sacctmgr modify qos normal set preempt=scavenger"
+    fix = "name the QOS of [scheduler] in Preempt of the other QOS: sacctmgr modify qos normal set preempt=scavenger"
     if not name:
         return NotAvailable("Slurm preempts by QOS, but no qos is set for pilots", where="[scheduler] qos", fix=fix)
     try:
@@ -470,9 +468,9 @@ async def _accounted(run: Run, chosen: SlurmSettings, partition: Mapping[str, st
     return rows
 
 
-def read_table(said: str) -> list[Mapping[str, str]]:
+def read_table(output: str) -> list[Mapping[str, str]]:
     """Parse the output of sacctmgr with ``--parsable2``: a line of names, and lines of values."""
-    head, *lines = said.splitlines() or [""]
+    head, *lines = output.splitlines() or [""]
     names = head.split("|")
     return [dict(zip(names, line.split("|"), strict=False)) for line in lines]
 
@@ -588,22 +586,22 @@ def node_gpus(partition: str) -> Command:
     return Command(argv=("sinfo", "--noheader", "--Node", "--responding", *where, f"--Format={_ROW}"))
 
 
-def read_idle_gpus(said: str) -> frozenset[str]:
+def read_idle_gpus(output: str) -> frozenset[str]:
     """Parse one slot for each idle GPU on nodes that can start jobs.
 
     Slurm may not report which GPUs of a node are allocated, so slot numbers start after the number of allocated GPUs.
     """
     return frozenset(
         slot_name(node, GPU, number)
-        for node, state, total, used in _gpu_rows(said)
+        for node, state, total, used in _gpu_rows(output)
         if state in _SHARED_STATES
         for number in range(used, total)
     )
 
 
-def _gpu_rows(said: str) -> Sequence[tuple[str, str, int, int]]:
+def _gpu_rows(output: str) -> Sequence[tuple[str, str, int, int]]:
     """Return name, state, GPUs and allocated GPUs of each node."""
-    rows = ([part.strip() for part in line.split("|")] for line in said.splitlines())
+    rows = ([part.strip() for part in line.split("|")] for line in output.splitlines())
     return [(row[0], row[1], _count(row[2]), _count(row[3])) for row in rows if len(row) == _ROW.count(",") + 1]
 
 
@@ -620,7 +618,7 @@ def job_details(numbers: Sequence[str]) -> Command:
     return Command(argv=argv, stdin="".join(f"show job {number}\n" for number in numbers))
 
 
-def read_slots(said: str) -> dict[str, str]:
+def read_slots(output: str) -> dict[str, str]:
     """Parse the slots of single-GPU jobs by job number."""
-    found = (_JOB.search(line) for line in said.splitlines())
+    found = (_JOB.search(line) for line in output.splitlines())
     return {one[1]: slot_name(one[2], GPU, int(one[3])) for one in found if one}

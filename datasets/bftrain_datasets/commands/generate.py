@@ -14,12 +14,12 @@ from bftrain.cli.output import Output, prints_results
 from bftrain.errors import BadInput
 from bftrain_datasets.commands.logfiles import figures_of, log_output
 
-_HERE: Final = "bftrain_datasets.commands"
+_PACKAGE: Final = "bftrain_datasets.commands"
 _COMMANDS: Final = {
-    "log": CommandEntry(f"{_HERE}.generate:log", "Generate a log of idle nodes that looks like a real machine's."),
-    "tasks": CommandEntry(f"{_HERE}.tasks", "Generate tasks with measured speeds."),
-    "from-trace": CommandEntry(f"{_HERE}.tasks_import", "Convert a job trace (Gavel, Philly, Blox, SWF) to tasks."),
-    "profiles": CommandEntry(f"{_HERE}.tasks_profiles", "List measured models, or write them to a file."),
+    "log": CommandEntry(f"{_PACKAGE}.generate:log", "Generate a log of idle nodes that looks like a real machine's."),
+    "tasks": CommandEntry(f"{_PACKAGE}.tasks", "Generate tasks with measured speeds."),
+    "from-trace": CommandEntry(f"{_PACKAGE}.tasks_import", "Convert a job trace (Gavel, Philly, Blox, SWF) to tasks."),
+    "profiles": CommandEntry(f"{_PACKAGE}.tasks_profiles", "List measured models, or write them to a file."),
 }
 
 
@@ -45,7 +45,7 @@ def command() -> None:
 @click.option("--start", metavar="TIME", default="0", help="First moment: seconds UTC, or such as 2026-03-02 [1970].")
 @prints_results
 def log(path: Path, nodes: int, days: float, seed: int, idle_share: float, start: str, out: Output) -> None:
-    """Generate a log whose idle time comes in bursts, fragments and groups as measured on Summit.
+    """Generate a log with bursts, fragments and groups of idle time as measured on Summit.
 
     The same options give the same file.
     """

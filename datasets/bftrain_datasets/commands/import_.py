@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 )
 @records.records_argument
 @log_output(required=False)
-@click.option("--dry-run", is_flag=True, help="Only list doubtful data, in records or in one log; write nothing.")
+@click.option("--dry-run", is_flag=True, help="List doubtful data in records or one log, without writing a log.")
 @click.option(
     "--explain", is_flag=True, help="Only show the meaning of the columns of a table of jobs, and its first rows."
 )
@@ -50,7 +50,7 @@ def command(
 ) -> None:
     """Convert FILES with a scheduler's records to one log of idle nodes; - is standard input.
 
-    Formats are recognised by content, compressed or not. A node is idle when no job holds any of its cores. Each row is
+    Formats are recognised by content, compressed or not. A node is idle while no job uses its cores. Each row is
     used or skipped for a reason that is counted, and each doubt is listed with the option that changes it. With
     --strict a doubt ends the command with exit code 3.
     """
@@ -143,13 +143,13 @@ def _explain(files: tuple[Path, ...], options: ImportOptions, out: Output) -> No
 
     def words() -> RenderableType:
         uses = [(use["meaning"], use["column"], use["unit"], use["why"]) for use in found.columns]
-        parts = [table("What the columns mean", ("meaning", "column", "unit", "why"), uses, left=(0, 1, 2, 3))]
+        parts = [table("Meaning of the columns", ("meaning", "column", "unit", "why"), uses, left=(0, 1, 2, 3))]
         names = tuple(found.rows[0]) if found.rows else ()
         rows = [tuple(str(row[name]) for name in names) for row in found.rows]
         parts.append(table("The first rows, as understood", names, rows, left=tuple(range(len(names)))))
         known = f"This is {found.public_set}. " if found.public_set else ""
         unused = f" Not used: {', '.join(found.unused)}." if found.unused else ""
-        return Group(*parts, f"{known}Times without a zone are in {found.timezone}.{unused}")
+        return Group(*parts, f"{known}The time zone is {found.timezone} unless a time states one.{unused}")
 
     found = explain(None if str(files[0]) == "-" else files[0], options)
     out.result(found, words)

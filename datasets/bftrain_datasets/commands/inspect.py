@@ -85,7 +85,7 @@ def _tables(file: Path, summary: LogSummary, doubts: IdleDoubts) -> Group:
     def headed(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> RenderableType:
         return table("", tuple(map(words, columns)), rows)
 
-    of_kinds = headed(("kind", "nodes", "idle", "idle node-hours", "idle at most"), kinds)
+    of_kinds = headed(("kind", "nodes", "idle", "idle node-hours", "peak idle"), kinds)
     figures = ((words(name), words(text)) for name, text in _main_figures(summary, doubts))
     return Group(
         table(str(file), ("", ""), figures, left=(0, 1)),
@@ -110,7 +110,7 @@ def _main_figures(summary: LogSummary, doubts: IdleDoubts) -> Iterator[tuple[str
     yield "doubtful", doubts.in_words
     if summary.down_share:
         yield "down", f"{text_formats.percent(summary.down_share)} of the node-time, {down_h} node-hours"
-    yield "pool", f"{summary.pool.mean:,.1f} nodes on average, {summary.pool.largest:,} at most"
+    yield "pool", f"{summary.pool.mean:,.1f} nodes on average, peak {summary.pool.largest:,}"
     pieces = summary.fragments
     yield "idle fragments", f"{pieces.count:,}, mean {pieces.mean_s:,.0f} s; {pieces.open:,} last beyond the end"
     yield (

@@ -44,7 +44,7 @@ log_argument = click.argument("log", type=InputFile())
 
 def log_output(*, required: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Add the option for the written log to a command."""
-    return _output("The log to write; its name ends in .npz, .csv or .parquet.", required=required)
+    return _output("The log to write: .npz, .csv or .parquet.", required=required)
 
 
 def _output(words: str, *, required: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -102,7 +102,7 @@ def _listed(text: str, where: str) -> tuple[str, ...]:
 
 FILE: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
 
-task_output = _output("The file to write; its name ends in .toml or .csv.")
+task_output = _output("The file to write: .toml or .csv.")
 
 
 def kinds_of(text: str | None) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 SUSPECTED: Final = "suspected"
 _MOST_DIGITS: Final = 6  # maximum number of digits in a number of GPUs or cores
-_OF_THE_LOG: Final = frozenset(
+_LOG_OPTIONS: Final = frozenset(
     {"censored_end", "suspected_downtime", "always_idle", "over_capacity", "which_unknown", "shared", "held_twice"}
 )
 ROOM_FOR_TABLE: Final = 100  # columns of a terminal
@@ -66,7 +66,7 @@ _READING: Final = (
     click.option(
         "--timezone",
         default=None,
-        help="Zone of times that have none, and of weekdays in an assessment, such as Europe/Berlin [UTC].",
+        help="Time zone of weekdays, and of times that name none, such as Europe/Berlin [UTC].",
     ),
     click.option("--counts", is_flag=True, help="Use numbers of busy nodes only: for records without node names."),
     click.option(
@@ -82,7 +82,7 @@ _COUNTING: Final = (
         "--unit",
         type=click.Choice(UNITS),
         default=NODE,
-        help="Unit that is idle or busy: whole nodes, or their GPUs or cores, also of half-used nodes [node].",
+        help="Unit of idle resources: whole nodes, or single GPUs or cores of partly used nodes [node].",
     ),
     click.option(
         "--node-gpus",
@@ -96,7 +96,7 @@ _COUNTING: Final = (
         "--nodes",
         default=None,
         metavar="NODESET|FILE|N",
-        help="All nodes, in order: a node set such as nid[0001-0064], or a file of them; with --counts their number.",
+        help="All nodes, in order: a node set such as nid[0001-0064], or its file; with --counts their number.",
     ),
     click.option(
         "--window",
@@ -122,7 +122,7 @@ _COUNTING: Final = (
         "--preemptible",
         default=None,
         metavar="PART,..",
-        help="Partitions or queues whose jobs are preemptible: they count as idle.",
+        help="Partitions or queues of preemptible jobs; their nodes count as idle.",
     ),
     click.option(
         "--min-gap",
@@ -132,7 +132,7 @@ _COUNTING: Final = (
         show_default=True,
         help="Shorter idle gaps (s) count as busy.",
     ),
-    click.option("--keep-end", is_flag=True, help="Keep the end of a dump of finished jobs, after the last start."),
+    click.option("--keep-end", is_flag=True, help="Keep the time after the last job start in a dump of finished jobs."),
 )
 
 
@@ -280,7 +280,7 @@ class FindingsTable:
 
         known = HAZARDS.get(each.name)
         # These describe the log; all other findings describe nodes in the records
-        idle = each.name in _OF_THE_LOG
+        idle = each.name in _LOG_OPTIONS
         lines = (known.says if known else each.name, done_about(each))
         return "\n".join(
             line for line in (*(self._words(each) if idle else each for each in lines), each.first) if line
@@ -313,7 +313,7 @@ def report(findings: Sequence[LogFinding], unit: str = NODE) -> RenderableType:
 
     from bftrain_datasets.importing.findings import is_doubt
 
-    titles = {True: "Doubtful: look at these", False: "Ordinary: counted, and nothing to worry about"}
+    titles = {True: "Doubtful: look at these", False: "Ordinary: counted and harmless"}
     groups = {title: [each for each in findings if is_doubt(each) is doubt] for doubt, title in titles.items()}
     parts = [FindingsTable(title, found, unit) for title, found in groups.items() if found]
-    return Group(*parts) if parts else "Nothing was found that is doubtful."
+    return Group(*parts) if parts else "No doubtful data found."

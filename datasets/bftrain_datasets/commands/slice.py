@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @log_output()
 @click.option(
     "--nodes",
-    help="Nodes to keep: a node set such as nid[0001-0064], a file of them, or A:B for those from place A up to B, "
+    help="Nodes to keep: a node set such as nid[0001-0064], a file with nodes, or A:B for those from place A up to B, "
     "counted from 0.",
 )
 @click.option("--window", help="Time to keep: A..B, seconds UTC or ISO times; or such as last-2w, first-12h.")
@@ -55,9 +55,9 @@ def command(
 ) -> None:
     """Extract a part of LOG: some of its nodes, or some of its time, or both; or remove names from it.
 
-    Nodes keep the order of the log. The part starts with the states at the start of the window. An anonymous log shows
-    when how many nodes, and which together, were idle. A random key is used once:
-    the old names can never be recovered, and the next log gets other pseudonyms.
+    Nodes keep their order. The part starts with the states at the start of the window. An anonymous log still shows
+    the number of idle nodes over time, and which nodes were idle together. A random key is used once: the old names can
+    never be recovered, and the next log gets other pseudonyms.
     """
     from bftrain.node_units import in_words_of
     from bftrain.text_formats import counted, duration, percent

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CLUSTER: Final = "cluster"
 _KINDS: Final = ("mix", "trials", CLUSTER)
 # Options that apply only to some kinds of tasks
-_ONLY: Final[Mapping[str, tuple[str, ...]]] = {
+_OPTIONS_BY_KIND: Final[Mapping[str, tuple[str, ...]]] = {
     "model": ("trials",),
     **dict.fromkeys(("work_samples", "min_nodes", "max_nodes", "files", "endless"), ("mix", "trials")),
     **dict.fromkeys(("gangs", "long_share", "high_share", "high_weight", "deadlines", "burst_share"), (CLUSTER,)),
@@ -57,7 +57,7 @@ _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
     type=click.Choice(_KINDS),
     default="mix",
     show_default=True,
-    help="A mix of seven models, as in architecture search; identical trials of one; or a shared cluster's jobs.",
+    help="A mix of seven models, as in architecture search; identical trials; or a shared cluster's jobs.",
 )
 @click.option("--count", type=click.IntRange(min=1), default=100, show_default=True, help="Number of tasks.")
 @click.option("--profile", "model", default=None, help="The model of the trials [shufflenet, or the only one].")
@@ -69,10 +69,10 @@ _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
     help="Use the models of this file, as bftrain generate profiles reads it [the seven bundled]. May be repeated.",
 )
 @click.option("--work", "work_samples", type=float, help="Samples per task [1.3e8].")
-@click.option("--endless", is_flag=True, help="Tasks without an end, so that the workload never runs out.")
+@click.option("--endless", is_flag=True, help="Endless tasks: the workload never runs out.")
 @click.option("--min-nodes", type=int, help="Fewest nodes of a task [the fewest measured].")
 @click.option("--max-nodes", type=int, help="Most nodes of a task [the most measured].")
-@click.option("--start-cost", "start_cost_s", type=DurationType(), help="Seconds to start [as measured, else 18].")
+@click.option("--start-cost", "start_cost_s", type=DurationType(), help="Seconds to start [measured, or 18].")
 @click.option("--arrivals-per-hour", type=float, default=None, help="Random arrivals [all arrive together].")
 @click.option(
     "--start",
@@ -122,7 +122,7 @@ def command(
     # Reject options that have no effect for this kind
     context = click.get_current_context()
     for parameter in context.command.params:
-        kinds = _ONLY.get(parameter.name or "", _KINDS)
+        kinds = _OPTIONS_BY_KIND.get(parameter.name or "", _KINDS)
         if kind not in kinds and context.get_parameter_source(parameter.name or "") is not ParameterSource.DEFAULT:
             reason = ": a mix uses all models" if parameter.name == "model" and kind == "mix" else ""
             raise click.UsageError(f"{parameter.opts[0]} requires --kind {' or '.join(kinds)}{reason}")

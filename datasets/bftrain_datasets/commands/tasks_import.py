@@ -64,9 +64,9 @@ _WORKLOAD_OPTIONS: Final = (*_PLAIN_OPTIONS, "kinds", "window", "begin", "timezo
 @click.option("--reference", default=None, help="Kind for the ideal duration of deadlines [v100].")
 @click.option("--elastic", is_flag=True, help="All sizes in the table, not only the requested gang.")
 @heading("Which jobs, and when")
-@click.option("--per-node", type=click.IntRange(min=1), default=None, help="GPUs or processors of one node [1].")
+@click.option("--per-node", type=click.IntRange(min=1), default=None, help="GPUs or processors per node [1].")
 @click.option("--nodes", type=click.IntRange(min=1), default=None, help="Reject jobs that need more nodes than this.")
-@click.option("--window", default=None, metavar="A..B", help="Only jobs that arrive in A..B, in the times of the file.")
+@click.option("--window", default=None, metavar="A..B", help="Only jobs that arrive in A..B (times as in the file).")
 @click.option("--first", type=click.IntRange(min=1), default=None, help="Only the first jobs of the file.")
 @click.option("--log", type=FILE, default=None, help="The log that the tasks are for: submit_s counts from its start.")
 @click.option("--begin", default=None, metavar="TIME", help="Origin of submit_s: seconds or ISO [first job].")
@@ -237,4 +237,4 @@ def _published_words(found: PublishedTasks) -> Iterator[str]:
     yield f"submit_s counts from {moment(found.begin_s)}"
     if found.rounded:
         changed = sum(found.profiles.values())
-        yield f"speeds of {changed:,} tasks equal profiles within {100 * found.rounded:.3f} % at most"
+        yield f"speeds of {changed:,} tasks equal profiles within {100 * found.rounded:.3f} %"

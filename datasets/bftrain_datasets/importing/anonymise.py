@@ -23,7 +23,7 @@ from bftrain_datasets.log.eventlog import COUNTS, EventLog, LogBuilder
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance
 
 KEY_BYTES: Final = 32
-STEP: Final = "nodes were given names by a keyed hash, and put in the order of these"
+STEP: Final = "nodes were renamed by a keyed hash and sorted by their new names"
 SHIFTED: Final = "times were shifted: the log starts at 0"
 _PURPOSE: Final = b"bftrain node 1\n"  # separates these hashes from other uses of the key
 _NAME_BYTES: Final = 8

@@ -51,31 +51,31 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "duplicate": _doubtful_row("jobs listed twice, or with another job's name"),
     "no_nodes": _doubtful_row("jobs that ran, but have no node name", option="--counts"),
     "bad_nodes": _doubtful_row(
-        "jobs with an unreadable node set, or one that contradicts the number of nodes",
+        "jobs with a node set that is unreadable or contradicts the number of nodes",
         "row skipped: its nodes count as idle",
     ),
     "other_nodes": _doubtful_row("jobs on nodes that --nodes does not name", option="--nodes"),
-    "missing_time": _doubtful_row("jobs without a recorded start or end", "row skipped: their nodes count as idle"),
+    "missing_time": _doubtful_row("jobs with no recorded start or end", "row skipped: their nodes count as idle"),
     "bad_time": _doubtful_row("unreadable times: neither epochs nor like 2020-09-13T12:26:40"),
     "bad_value": _doubtful_row("impossible values: an end before the start, a number of nodes, an unknown state"),
     "malformed": _doubtful_row("rows that are not of this format, or longer than a megabyte"),
     # assumptions and repairs
     "odd_text": _doubt(
-        "text that is not UTF-8, or an incomplete last line: a file may be cut off",
+        "invalid UTF-8, or an incomplete last line: a file may be cut off",
         "used, with unreadable characters replaced",
         "add a line end if the file is complete",
     ),
-    "truncated": _doubt("a file that is cut off or damaged", "used up to the damage"),
+    "truncated": _doubt("a truncated or damaged file", "used up to the damage"),
     "local_times": _doubt(
-        "local times without a zone, or that a clock shows twice or never",
-        "taken as UTC, and as the earlier of two",
+        "local times with no zone, or skipped or repeated by a clock change",
+        "read as UTC, and as the earlier of two",
         "--timezone, or epochs in the records",
     ),
     "notation": RecordHazard("times, node sets or separators in an unusual notation", "converted"),
     "relative_times": _doubt("times that count from zero, not from 1970", "used as they are"),
     "unsorted": RecordHazard("rows that are out of order", "sorted"),
     "still_running": RecordHazard(
-        "jobs still running at the end of the records", "occupy their nodes until the end of the log"
+        "jobs still running when the records stop", "occupy their nodes until the end of the log"
     ),
     "restarted": _doubt(
         "jobs that ran several times, without the end or the nodes of each run",
@@ -116,11 +116,11 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "held_twice": _doubt("a job that lists a node twice for the same time", "counted once"),
     "short_gaps": RecordHazard("idle gaps of zero length, or shorter than --min-gap", "closed: busy", "--min-gap"),
     "request_differs": RecordHazard(
-        "jobs with only a requested or changing size, without a time limit, or beyond it",
+        "jobs with only a requested or changing size, no time limit, or a run beyond it",
         "the first size and the actual time count",
     ),
     "missing_field": _doubt(
-        "jobs without a recorded wait or user", "assumed to start at submission, and to belong to one user"
+        "jobs with no recorded wait or user", "assumed to start at submission, and to belong to one user"
     ),
     "procs_as_nodes": _doubt(
         "jobs sized in processors, on a machine with several processors per node",
@@ -134,7 +134,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     ),
     "names_unused": _doubt(
         "jobs with node names, which --counts ignores",
-        "a shared node counts once for each job, so the machine and its idle time look too large",
+        "a shared node counts once for each job, which overstates the machine and its idle time",
         "an import without --counts",
     ),
     "which_unknown": RecordHazard(
@@ -159,13 +159,13 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     ),
     "always_idle": _doubt("nodes that are always idle", "count as idle", "--nodes"),
     "late_nodes": _doubt(
-        "nodes whose first job starts after more than a week and a tenth of the log: were they installed later?",
+        "nodes with a first job after more than a week and a tenth of the log: were they installed later?",
         "count as idle until then",
         "--down NODES@..B",
     ),
     # Findings of bftrain schedule and bftrain generate from-trace
     "derived": _doubt(
-        "no record of idle nodes: they come from a simulated main scheduler", "the log is labelled derived"
+        "no record of idle nodes: a simulated main scheduler supplied them", "the log is labelled derived"
     ),
     "drained": _doubt(
         "idle after the last job was submitted: a real machine would have received more",
@@ -173,7 +173,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "--until last-submit",
     ),
     "does_not_fit": _doubtful_row(
-        "jobs that these nodes cannot run: too large, or without a measured speed", option="--nodes or --node-kind"
+        "jobs that do not fit these nodes, or have no measured speed there", option="--nodes or --node-kind"
     ),
 }
 
@@ -218,8 +218,8 @@ class _Running:
 
 
 _CLOCK_FINDINGS: Final = (
-    ("local_times", "without_zone", "taken as UTC"),
-    ("local_times", "twice", "taken as the earlier one"),
+    ("local_times", "without_zone", "read as UTC"),
+    ("local_times", "twice", "read as the earlier one"),
     ("notation", "in_ms", "divided by 1,000"),
 )
 

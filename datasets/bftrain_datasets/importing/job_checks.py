@@ -334,7 +334,7 @@ class RecordIntake(FindingsTally):
         """
         if len(self.count_times) >= MOST_COUNTS:
             what = f"more than {MOST_COUNTS:,} counts"
-            raise BadInput(what, where=self.where, fix="import a part of them, or fewer: one a minute is enough")
+            raise BadInput(what, where=self.where, fix="import a part, or fewer samples: one per minute is enough")
         self.observed(time_s)
         self.count_times.append(time_s)
         self.count_active.append(active)

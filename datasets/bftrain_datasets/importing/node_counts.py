@@ -180,7 +180,7 @@ def _slot_names(intake: RecordIntake, largest: int) -> tuple[str, ...]:
             intake.note("nodes_inferred", count=count, where="", done=f"the smallest number is used: {count:,}")
         names = _numbered_names(count)
     if len(names) * each > MOST_NODES:
-        what = f"{len(names) * each:,} of them are beyond the limit of {MOST_NODES:,}"
+        what = f"{len(names) * each:,} {in_words_of(options.unit, 'nodes')} exceed the limit of {MOST_NODES:,}"
         raise BadInput(what, where=f"--unit {options.unit}", fix="set the number of nodes by --nodes")
     return tuple(slot_name(name, options.unit, slot) for name in names for slot in range(each))
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
-from bftrain.node_units import NODE, slot_name
+from bftrain.node_units import NODE, in_words_of, slot_name
 from bftrain.nodesets import expand, fold, natural_order
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.job_columns import (
@@ -251,8 +251,8 @@ def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: RecordIntake) -
 
 
 _ADVICE: Final = {  # advice for the most frequent reason
-    "other_nodes": "--nodes contains none of their nodes: list those of the machine, or omit the option",
-    "preemptible": "omit --preemptible, or import jobs of other partitions too",
+    "other_nodes": "--nodes contains no node of these jobs: list the machine's nodes, or omit the option",
+    "preemptible": "omit --preemptible, or also import jobs of other partitions",
     "no_usage": "import records of jobs that ran; with --unit, records of their GPUs or cores",
     "missing_time": "use a column end or elapsed (--map end=COL), or records with job states, which show running jobs",
     "malformed": "set the format by --format, or the columns by --columns",
@@ -277,12 +277,12 @@ def _no_usable_rows(intake: RecordIntake) -> BadInput:
     if aside["bad_time"]:
         fix = f"write times as epochs or as 2020-09-13T12:26:40, the year first; {fix}"
     if not aside and intake.outages.names:
-        fix = "the records contain downtime alone: import the records of jobs too"
+        fix = "the records contain only downtime: also import job records"
     for reason, _ in aside.most_common(1):
         if reason in _ADVICE:
             fix = f"{_ADVICE[reason]}; {fix}"
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in aside.most_common()) or "there are none"
-    return BadInput(f"no row describes a node that was held: {reasons}", where=where, fix=fix)
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in aside.most_common()) or "there are no rows"
+    return BadInput(f"no row describes an allocated node: {reasons}", where=where, fix=fix)
 
 
 def _observed_from(start: NDArray[np.float64], end: NDArray[np.float64], end_s: float, intake: RecordIntake) -> float:
@@ -301,7 +301,7 @@ def _observed_from(start: NDArray[np.float64], end: NDArray[np.float64], end_s: 
         count=int((start < known_s).sum()),
         node_s=before * intake.size,
         where=f"at {time_formats.time_text(first)}",
-        done=f"left out: the log begins when the first job ends, {before / 3600:,.1f} h after the first start",
+        done=f"left out: the log starts at the first job end, {before / 3600:,.1f} h after the first start",
     )
     return known_s
 
@@ -331,7 +331,7 @@ def _observed_until(
         count=int((end > started_s).sum()),
         node_s=after * intake.size,
         where=f"at {time_formats.time_text(started_s)}",
-        done=f"left out: the log ends when the last job starts, {after / 3600:,.1f} h before the last end",
+        done=f"left out: the log stops at the last job start, {after / 3600:,.1f} h before the last end",
     )
     return started_s
 
@@ -419,7 +419,7 @@ class NodeSlots:
             intake.note("units_assumed", count=int(unknown.sum()), where="")
         intake.unit_count = int(capacity.sum())
         if intake.unit_count > MOST_SLOTS:
-            what = f"{intake.unit_count:,} of them are more than the limit of {MOST_SLOTS:,}"
+            what = f"{intake.unit_count:,} {in_words_of(options.unit, 'nodes')} exceed the limit of {MOST_SLOTS:,}"
             raise BadInput(what, where=f"--unit {options.unit}", fix="select nodes by --nodes")
         first = np.zeros(len(nodes), dtype=np.int64)
         first[order] = np.concatenate(([0], np.cumsum(capacity[order])[:-1]))

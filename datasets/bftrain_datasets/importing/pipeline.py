@@ -157,8 +157,8 @@ def _downtime(log: EventLog, longer_than_s: float) -> LogFinding | None:
     long_s, all_s = (math.fsum(end_s - begin_s for begin_s, end_s in spans) for spans in (long, quiet))
     name = "suspected_downtime"
     done = (
-        f"{HAZARDS[name].done}; {long_s / 3600:,.1f} h in pauses longer than {longer_than_s:,.0f} s, and with shorter "
-        f"ones nothing ran for {all_s / 3600:,.1f} h in all"
+        f"{HAZARDS[name].done}; {long_s / 3600:,.1f} h in pauses longer than {longer_than_s:,.0f} s, or "
+        f"{all_s / 3600:,.1f} h with shorter ones"
     )
     first = f"at {time_formats.time_text(long[0][0])}"
     return LogFinding(name=name, count=len(long), node_s=long_s * len(log.node_names), first=first, done=done)
@@ -328,7 +328,7 @@ def _check_unit(reader: LogReader, unit: str, where: str) -> None:
     able = [name for name, part in parts.items() if not part.problem and unit in _units_of(part.load())]
     what = f"bftrain reads no {in_words_of(unit, 'nodes')} of jobs out of {reader.name}"
     fix = f"--unit {unit} works with {', '.join(able)}"
-    others = "".join(f"--unit {each} works with {reader.name} too; " for each in _units_of(reader))
+    others = "".join(f"--unit {each} also works with {reader.name}; " for each in _units_of(reader))
     raise BadInput(what, where=where, fix=others + fix)
 
 

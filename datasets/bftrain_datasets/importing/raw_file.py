@@ -32,7 +32,7 @@ _MARK_BYTES: Final = BYTE_ORDER_MARK.encode()
 _TAR_MARK: Final = slice(257, 262)  # the position of "ustar" in a tar archive
 _UNPACK: Final = "unpack it first, for example into standard input"
 _UTF_16: Final = ("written in UTF-16", "convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8")
-_NO_FILE: Final = ("an archive without a file in it", "pass the file that should be read")
+_NO_FILE: Final = ("an archive that contains no file", "pass the file that should be read")
 _PAGES: Final = (b"<!doctype html", b"<html")
 _ARCHIVE: Final = ("an archive or a workbook", f"{_UNPACK}; save a sheet as CSV")
 _ZIP: Final = b"PK"
@@ -43,7 +43,7 @@ _UNREADABLE: Final = {
     b"\xff\xfe": _UTF_16,
     b"\xfe\xff": _UTF_16,
 }
-_LOOK_BYTES: Final = 512
+_HEAD_BYTES: Final = 512
 _MEMBER_BYTES: Final = 4096  # block size in archives: the last block of a truncated archive is lost
 _LOG_MEMBER: Final = b".npy"  # member suffix of a bftrain log, which is also a zip archive
 _PACKING: Final[dict[bytes, Callable[[IO[bytes]], _Buffered]]] = {
@@ -136,7 +136,7 @@ class RawFile:
         if (
             self._path is not None
             and self._archive is None
-            and head_of(self._path, _LOOK_BYTES) == self.head[:_LOOK_BYTES]
+            and head_of(self._path, _HEAD_BYTES) == self.head[:_HEAD_BYTES]
         ):
             return self._closing.enter_context(self._path.open("rb"))
         return _copied(self._stream, self._closing)
@@ -272,7 +272,7 @@ class _Unpacked(io.RawIOBase):
 
 def _check_format(head: bytes, where: str) -> None:
     """Raise ``BadInput`` for packed content, and for content that looks like neither text nor a table."""
-    begin = head[:_LOOK_BYTES]
+    begin = head[:_HEAD_BYTES]
     problem: tuple[str, str] | None = None
     if begin.startswith((*_PACKING, _ZIP)) and _LOG_MEMBER not in begin:
         problem = "packed twice", "unpack it once"
@@ -281,7 +281,7 @@ def _check_format(head: bytes, where: str) -> None:
     elif b"\0" not in begin and b"\n" not in begin and begin.count(b"\r") > 1:
         problem = "lines that end in CR alone, as on old Macs", "convert it first: tr '\\r' '\\n' < FILE"
     elif begin.lstrip().lower().startswith(_PAGES):
-        problem = "a page of the web (HTML), not a file of records", "save its table as CSV"
+        problem = "a web page (HTML), not a file of records", "save its table as CSV"
     if problem is not None:
         raise BadInput(problem[0], where=where, fix=problem[1])
 
@@ -290,14 +290,14 @@ def _unpacked(
     stream: io.BufferedReader, where: str, damage: list[Exception], check: Callable[[int], object]
 ) -> tuple[io.BufferedReader, tarfile.TarFile | None]:
     """Unpack by content, not by name; ``damage`` receives later errors, ``check`` the number of bytes so far."""
-    head = stream.peek(_LOOK_BYTES)[:_LOOK_BYTES]
+    head = stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]
     for mark, (what, fix) in _UNREADABLE.items():
         if head.startswith(mark) and _LOG_MEMBER not in head:
             raise BadInput(what, where=where, fix=fix)
     opener = next((opener for mark, opener in _PACKING.items() if head.startswith(mark)), None)
     if opener is not None:
         stream = io.BufferedReader(_Unpacked(opener(stream), check, damage), _BLOCK_BYTES)
-        head = stream.peek(_LOOK_BYTES)[:_LOOK_BYTES]
+        head = stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]
     return _first_member(stream, where, damage, check) if head[_TAR_MARK] == b"ustar" else (stream, None)
 
 

@@ -58,7 +58,7 @@ _UNITS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 SAMPLE_ROWS: Final = 200
 _PLAIN: Final = re.compile(r"[^a-z0-9]+")
-OF_A_SCHEDULE: Final = "--map submit=COL,elapsed=COL,count=COL"
+SCHEDULE_COLUMNS: Final = "--map submit=COL,elapsed=COL,count=COL"
 FIX: Final = "--map start=COL,end=COL|elapsed=COL,nodes=COL|count=COL; --explain shows the meaning of each column"
 
 
@@ -189,7 +189,9 @@ def choose(
     )
     missing = made.missing()
     if missing:
-        raise BadInput(miss_text(made), where=where, fix=f"set the column by {OF_A_SCHEDULE if to_schedule else FIX}")
+        raise BadInput(
+            miss_text(made), where=where, fix=f"set the column by {SCHEDULE_COLUMNS if to_schedule else FIX}"
+        )
     return made
 
 

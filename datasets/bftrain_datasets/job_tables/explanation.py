@@ -47,7 +47,7 @@ def explain(path: Path | None, options: ImportOptions) -> TableExplanation:
             reader = reader_recognising(file.head)
             if reader is None or reader.name == TABLES:
                 raise
-            what = f"this is {reader.name}, whose fields have fixed meanings"
+            what = f"this is {reader.name}, a format with fixed fields"
             raise BadInput(what, where=file.where, fix="import it without --explain") from error
         known = table.map.public_set
         uses = table.map.uses

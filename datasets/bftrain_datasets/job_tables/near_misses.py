@@ -17,9 +17,9 @@ _LEAST_COLUMNS: Final = 2
 # Minimum number of cells in a headerless row
 _LEAST_CELLS: Final = 3
 _SHOWN: Final = 6
-_LOOK: Final = 5  # lines to compare with the patterns of unsupported records
+_COMPARED_LINES: Final = 5  # lines to compare with the patterns of unsupported records
 _MAP: Final = "--format jobs --map start={0},end={0}|elapsed={0},nodes={0}|count={0}"
-_COLUMNS: Final = "--columns JobID,Start,End,NNodes,NodeList,State, in the order of the cells"
+_COLUMNS: Final = "--columns JobID,Start,End,NNodes,NodeList,State, in column order"
 _SACCT: Final = "use the output of: sacct -a -X --parsable2 -o JobID,Start,End,NNodes,NodeList,State"
 _LSF: Final = "import LSF's file lsb.acct"
 _PBS: Final = "import the files in server_priv/accounting on the PBS server"
@@ -49,7 +49,7 @@ def near_miss(head: bytes) -> tuple[str, str] | None:
     """Return the problem and advice; None if the file does not resemble a table."""
     lines = first_lines(head)
     for start, source, fix in _UNSUPPORTED:
-        if any(re.match(start, line) for line in lines[:_LOOK]):
+        if any(re.match(start, line) for line in lines[:_COMPARED_LINES]):
             return f"{source}, which is not supported", fix
     if head.lstrip().startswith(JSON_BEGINS):
         return _of_json(head)
@@ -94,8 +94,8 @@ def _of_json(head: bytes) -> tuple[str, str]:
     if len(found.uses) >= _KNOWN_ENOUGH:
         return miss_text(found), fix
     if len(names) < _LEAST_COLUMNS:
-        return "JSON without a job record", "use objects with the fields of jobs, as lines or in an array"
-    return f"JSON without a known field of jobs: {_some(names)}", fix
+        return "JSON, but no job record", "use objects with the fields of jobs, as lines or in an array"
+    return f"JSON, but no known job field: {_some(names)}", fix
 
 
 def _some(names: list[str] | tuple[str, ...]) -> str:

@@ -143,7 +143,7 @@ PUBLIC_SETS: Final = (
         known_by="workload_name starting_time finish_time allocated_resources",
     ),
     PublicSet(
-        name="batsim-processors", about="Batsim's before version 3", source="github.com/lccasagrande/DeepShutdown",
+        name="batsim-processors", about="Batsim before version 3", source="github.com/lccasagrande/DeepShutdown",
         map="job=job_id submit=submission_time:s start=starting_time:s end=finish_time:s "
         "nodes=allocated_processors:intervals count=requested_number_of_processors "
         "limit=requested_time:s",

@@ -209,7 +209,7 @@ class JobTableReader:
             return
         if len(self.clusters) > 1:
             some = sorted(self.clusters)
-            what = f"jobs of {len(some)} clusters, whose node names may coincide: {', '.join(some[:5])}"
+            what = f"jobs of {len(some)} clusters, and node names may coincide: {', '.join(some[:5])}"
             fix = (
                 f"select one: --map cluster={column}:{some[-1]}, or {column}:all; or import with --cluster NAME or all"
             )

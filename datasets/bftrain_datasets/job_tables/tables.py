@@ -111,7 +111,7 @@ def content_of(file: RawFile, largest: int = LARGEST_BYTES) -> bytes:
         pieces.write(piece)
     content = pieces.getvalue()
     if len(content) > largest:
-        fix = "import a part of it, or write a record on each line, for example by: jq -c '.jobs[]'"
+        fix = "import a part, or write a record on each line, for example by: jq -c '.jobs[]'"
         raise BadInput(f"JSON of more than {largest:,} bytes", where=file.where, fix=fix)
     return content.removeprefix(BYTE_ORDER_MARK.encode())
 

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain import toml_io
+from bftrain import text_formats, toml_io
 from bftrain.errors import BadInput, suggestion
 from bftrain.files import CsvFile, by_suffix, whole_text
 from bftrain.node_units import NODE, expand_slots, node_of
@@ -194,12 +194,12 @@ def with_kinds(log: EventLog, path: Path | str) -> EventLog:
         twice = chosen[(found[chosen] != _NONE) & (found[chosen] != number)]
         if twice.size:
             node = log.node_names[int(twice[0])]
-            what = f"node '{node}' is of kind '{kinds[found[twice[0]]]}' and of kind '{kind}'"
+            what = f"node '{node}' has two kinds, '{kinds[found[twice[0]]]}' and '{kind}'"
             raise BadInput(what, where=where, fix="assign every node one kind")
         found[chosen] = number
     lacking = np.flatnonzero(found == _NONE)
     if lacking.size:
-        others = f" and {lacking.size - 1:,} others of the log" if lacking.size > 1 else ""
+        others = f" and {text_formats.counted(lacking.size - 1, 'other node')}" if lacking.size > 1 else ""
         what = f"has no kind of node '{log.node_names[int(lacking[0])]}'{others}"
         raise BadInput(what, where=str(path), fix="add them, or select some nodes of the log")
     counts = ", ".join(f"{kind} {int(np.count_nonzero(found == number)):,}" for number, kind in enumerate(kinds))

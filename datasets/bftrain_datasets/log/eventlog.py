@@ -169,7 +169,7 @@ class EventLog(ShortRepr):
         }
 
     def with_provenance(self, provenance: LogProvenance) -> EventLog:
-        """Return the same log with another provenance, without checking its columns again."""
+        """Return the same log with this ``provenance``, without checking its columns again."""
         made = copy(self)
         object.__setattr__(made, "provenance", _with_unit(provenance, self.node_names))
         return made
@@ -404,7 +404,7 @@ class EventLog(ShortRepr):
 
 
 COUNTS: Final = ("transitions", "used", "superseded", "repeated", "stated_busy")  # outcomes of transitions
-FIX_ORDER: Final = "set begin_s and end_s so that they enclose all transitions, or omit them"
+FIX_ORDER: Final = "begin_s and end_s must enclose all transitions; or omit both"
 
 
 class LogBuilder:
@@ -434,7 +434,7 @@ class LogBuilder:
     def set_kind(self, node: str, kind: str) -> None:
         """Set the kind of ``node``."""
         if self._kinds.setdefault(node, kind) != kind:
-            what = f"node '{node}' is of kind '{self._kinds[node]}' and of kind '{kind}'"
+            what = f"node '{node}' has two kinds, '{self._kinds[node]}' and '{kind}'"
             raise BadInput(what, where="LogBuilder", fix="give every node one kind")
         self.place(node)
 
@@ -536,7 +536,7 @@ def _observed(times: NDArray[np.float64], begin_s: float | None, end_s: float | 
     if begin_s > first:
         raise BadInput(f"starts at {begin_s!r}, after the transition at {first!r}", where="LogBuilder", fix=FIX_ORDER)
     if end_s < last:
-        raise BadInput(f"ends at {end_s!r}, before the transition at {last!r}", where="LogBuilder", fix=FIX_ORDER)
+        raise BadInput(f"stops at {end_s!r}, before the transition at {last!r}", where="LogBuilder", fix=FIX_ORDER)
     return begin_s, end_s
 
 

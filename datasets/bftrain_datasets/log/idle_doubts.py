@@ -40,7 +40,7 @@ CAUSES: Final[Mapping[str, str]] = {  # texts that follow the idle node-hours
     NODE_FAILED: "on nodes that may have been down, between a job with a node failure and the next job",
     ALWAYS_IDLE: "on nodes that ran no job in this time",
     LATE_NODES: "before the first job of nodes that may not have been there yet",
-    ROWS_ASIDE: "while jobs ran whose rows could not be used",
+    ROWS_ASIDE: "during jobs with unusable rows",
     HOSTS_INCOMPLETE: "on further hosts of jobs with only the first host recorded",
     PROCS_AS_NODES: "as jobs that do not fill their nodes may have used more nodes",
     POLL_GAP: "between two polls or counts that lie far apart",
@@ -52,7 +52,7 @@ COUNTS: Final = "counts"  # only the number of busy nodes is known
 RECORDS: Final = "records"
 LABELS: Final[Mapping[str, str]] = {
     SIMULATED: "The log is a simulated schedule: no record tells which nodes were idle",
-    COUNTS: "The log is derived from counts of busy nodes: which are idle is assumed, so losses are too small",
+    COUNTS: "The log is derived from counts of busy nodes: which ones are idle is assumed, which understates losses",
 }
 _LEAST_SHARE: Final = 0.0005  # smaller shares would be shown as 0.0 %
 _HOUR_S: Final = 3600.0
@@ -95,7 +95,7 @@ class IdleDoubts(msgspec.Struct, frozen=True, kw_only=True):
         if not self.share or self.share < _LEAST_SHARE:
             return ""
         if self.source == SIMULATED:
-            return "of which none is sure: no record tells which nodes were idle in a simulated schedule"
+            return "none certain: no record tells which nodes were idle in a simulated schedule"
         sure = text_formats.count(self.sure_node_h) if self.share <= 1.0 - _LEAST_SHARE else "none"
         verb = "is" if sure in {"none", "1"} else "are"
         doubtful = text_formats.count(self.doubtful_node_h)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from bftrain.errors import BadValue
 from bftrain.values import checks
 
-_AT_ONCE: Final = 1 << 21  # changes of nodes
+_CHANGES_PER_BATCH: Final = 1 << 21  # changes of nodes
 _UNITS_PER_S: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -75,14 +75,14 @@ def states_before(nodes: NDArray[np.int32], states: NDArray[np.int8]) -> NDArray
 
 def parts_of(size: int) -> Iterator[slice]:
     """Return slices that cover a column, to process it in parts and bound memory."""
-    return (slice(low, min(low + _AT_ONCE, size)) for low in range(0, size, _AT_ONCE))
+    return (slice(low, min(low + _CHANGES_PER_BATCH, size)) for low in range(0, size, _CHANGES_PER_BATCH))
 
 
 def sums_by_time(values: NDArray[np.int8], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the sum of the values at each time; only the first time may have no values."""
     sums = np.zeros(offsets.size - 1, dtype=np.int64)
     empty = int(offsets[1] == 0)
-    cuts = [*np.searchsorted(offsets[:-1], np.arange(0, values.size, _AT_ONCE)).tolist(), sums.size]
+    cuts = [*np.searchsorted(offsets[:-1], np.arange(0, values.size, _CHANGES_PER_BATCH)).tolist(), sums.size]
     for low, high in pairwise(sorted({max(cut, empty) for cut in cuts})):
         first, last = int(offsets[low]), int(offsets[high])
         sums[low:high] = np.add.reduceat(values[first:last], offsets[low:high] - first, dtype=np.int64)
@@ -139,13 +139,13 @@ def checked_column(name: str, given: ArrayLike, kind: type[np.number[Any]]) -> N
         reject(name, f"must be a one-dimensional list, not {column.ndim} dimensions")
     allowed = "iuf" if kind is np.float64 else "iu"
     if column.size and column.dtype.kind not in allowed:
-        reject(name, f"must hold {np.dtype(kind)} numbers, not {column.dtype}")
+        reject(name, f"must contain {np.dtype(kind)} numbers, not {column.dtype}")
     base: object = column.base
     if isinstance(base, bytes) and column.dtype == kind and column.flags.aligned:
         return column  # read from a file, immutable
     copy = column.astype(kind)
     if "f" not in allowed and column.size and copy.dtype != column.dtype and not np.array_equal(copy, column):
-        reject(name, f"contains numbers too large for {np.dtype(kind)}")
+        reject(name, f"contains numbers beyond the range of {np.dtype(kind)}")
     return copy
 
 

@@ -80,13 +80,13 @@ def generate_log(
     if nodes < 1:
         raise BadValue(f"must be at least 1, not {nodes}", where="generate_log.nodes")
     if nodes > MOST_NODES:
-        raise BadValue(f"must be at most {MOST_NODES:,}, not {nodes:,}", where="generate_log.nodes")
+        raise BadValue(f"must not exceed {MOST_NODES:,}, but is {nodes:,}", where="generate_log.nodes")
     if not 0 < days <= LONGEST_DAYS:
-        raise BadValue(f"must be above 0 and at most {LONGEST_DAYS}, not {days:g}", where="generate_log.days")
+        raise BadValue(f"must be above 0 and up to {LONGEST_DAYS}, not {days:g}", where="generate_log.days")
     if seed < 0:
         raise BadValue(f"must not be negative, but is {seed}", where="generate_log.seed")
     if not 0 < idle_share <= LARGEST_IDLE_SHARE:
-        problem = f"must be above 0 and at most {LARGEST_IDLE_SHARE}, not {idle_share:g}"
+        problem = f"must be above 0 and up to {LARGEST_IDLE_SHARE}, not {idle_share:g}"
         raise BadValue(problem, where="generate_log.idle_share")
     asked = idle_share
     logs = []

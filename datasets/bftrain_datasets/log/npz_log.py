@@ -140,7 +140,7 @@ def _check_counts(headers: Mapping[str, NpyHeader], path: Path) -> None:
     times, offsets, changes = size["times"], size["offsets"], size["nodes"]
     rules = {
         "format": (size["format"] == len(FORMAT), _FOREIGN),
-        "end_s": (size["end_s"] == 1, "must hold one number"),
+        "end_s": (size["end_s"] == 1, "must contain one number"),
         "times": (times <= changes + 1, f"has {times:,} values for {changes:,} changes; each but the first needs one"),
         "offsets": (offsets == times + 1, f"has {offsets:,} values for {times:,} times; it needs one more"),
         "states": (size["states"] == changes, f"has {size['states']:,} values for {changes:,} nodes"),
@@ -190,7 +190,7 @@ def read_header(archive: zipfile.ZipFile, member: str) -> NpyHeader:
             raise ValueError("its header cannot be read") from error
         data_at = source.tell()
     if dtype.kind not in "iuf" or dtype.subdtype or dtype.itemsize > np.dtype(np.float64).itemsize:
-        raise ValueError(f"must hold numbers, not {dtype.str}")
+        raise ValueError(f"must contain numbers, not {dtype.str}")
     if len(shape) != 1:
         raise ValueError(f"must be a one-dimensional list, not {len(shape)} dimensions")
     data_bytes = archive.getinfo(member).file_size - data_at

@@ -82,9 +82,9 @@ def load(path: Path) -> EventLog:
             ):
                 shown = ", ".join(schema.names)[:100]
                 raise BadInput(f"not a log: the columns are {shown or 'none'}", where=str(path), fix=table_log.REMEDY)
-            said = file.metadata
-            groups = (said.row_group(number).total_byte_size for number in range(said.num_row_groups))
-            unpacked = max(sum(groups), said.num_rows * _ROW_BYTES)
+            metadata = file.metadata
+            groups = (metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+            unpacked = max(sum(groups), metadata.num_rows * _ROW_BYTES)
             check_unpacked(unpacked, path.stat().st_size, where=str(path), fix="save it as .csv")
             story = dict(schema.metadata or {})
             row = 0

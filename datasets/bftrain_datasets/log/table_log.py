@@ -96,7 +96,7 @@ def with_provenance(log: EventLog, path: Path, kind: str, story: Note | None, ch
         return replace(log, provenance=replace_struct(log.provenance, sources=(ProvenanceSource.of(path),)))
     provenance = wire.decode(story[0], LogProvenance, where=story[1])
     if checksum is None:
-        return replace(log, provenance=provenance.with_step(f"read from a {kind} file without a checksum"))
+        return replace(log, provenance=provenance.with_step(f"read from a {kind} file with no checksum"))
     if checksum[0] not in (log.sha256, log.sha256.encode()):
         raise BadInput(
             "the rows differ from the saved ones: the file was truncated or edited",

@@ -14,7 +14,7 @@ LARGEST_S: Final = 1e11  # year 5138; larger epochs are milliseconds
 SMALLEST_EPOCH_S: Final = 1e8  # March 1973; smaller numbers count from another origin
 WINDOW_REMEDY: Final = (
     "write A..B with seconds UTC or ISO times, such as 2026-01-01..2026-01-15T12:00; either may be omitted; "
-    "or an end of a log, such as last-2w"
+    "or a part relative to the log, such as last-2w"
 )
 ENDS: Final = ("first", "last")  # the reference points of relative windows, as in last-2w
 
@@ -196,7 +196,7 @@ def window(text: str, where: str = "--window", zone: tzinfo = UTC) -> tuple[floa
     begin, dots, end = text.partition("..")
     if from_end(text) is not None:
         fix = "write A..B, or import all and cut the log: bftrain slice --window"
-        raise BadInput(f"{text!r} is relative to an end that is unknown while reading", where=where, fix=fix)
+        raise BadInput(f"{text!r} is relative to the log's end, which is unknown while reading", where=where, fix=fix)
     if not dots:
         raise BadInput(f"{text!r} is not a window", where=where, fix=WINDOW_REMEDY)
     clock = RecordClock(zone)
@@ -205,7 +205,7 @@ def window(text: str, where: str = "--window", zone: tzinfo = UTC) -> tuple[floa
     except ValueError as error:
         raise BadInput(f"{text!r} is not a window: {error}", where=where, fix=WINDOW_REMEDY) from error
     if begin_s is not None and end_s is not None and begin_s >= end_s:
-        raise BadInput(f"{text!r} ends before its start", where=where, fix=WINDOW_REMEDY)
+        raise BadInput(f"{text!r} stops before its start", where=where, fix=WINDOW_REMEDY)
     return begin_s, end_s
 
 

@@ -113,7 +113,7 @@ class _Unpickler(pickle._Unpickler):  # noqa: SLF001 - the one in C has no table
         target = self.stack[-1]
         for key, value in zip(items[::2], items[1::2], strict=True):
             if type(key) is not str or type(target) is not dict:
-                raise pickle.UnpicklingError("a key that is not text")
+                raise pickle.UnpicklingError("a non-text key")
             target[key] = value
 
     def load_setitem(self) -> None:
@@ -142,7 +142,7 @@ def read_pickle(file: IO[bytes], where: str, admitted: Collection[tuple[str, str
     except MemoryError as error:
         raise BadInput("the pickle needs more memory than available", where=where) from error
     except _DAMAGED as error:
-        raise BadInput("a damaged pickle, or a pickle without a table", where=where, fix=REMEDY) from error
+        raise BadInput("a damaged pickle, or one with no table", where=where, fix=REMEDY) from error
 
 
 Labels: TypeAlias = "NDArray[Any] | range"
@@ -192,7 +192,7 @@ ADMITTED: Final = frozenset(
 )  # fmt: skip
 _PLAIN_TYPE: Final = re.compile(r"b1|[iuf][1248]")
 _UNITS: Final = {b"s": "s", b"ms": "ms", b"us": "us", b"ns": "ns"}
-TIME_REMEDY: Final = "the index of the table must hold times, or seconds since 1970-01-01 UTC"
+TIME_REMEDY: Final = "the index of the table must contain times, or seconds since 1970-01-01 UTC"
 _MOST_DIMENSIONS: Final = 2
 # Bounds of a range; larger ranges have no ``len``
 _MOST_LABELS: Final = 1 << 48
@@ -260,7 +260,7 @@ class _Reading:
 
     def frame(self, tree: object) -> SavedFrame:
         if not (_is(tree, *_FRAME) and isinstance(tree.state, dict)):
-            raise self._wrong("the pickle holds no pandas DataFrame")
+            raise self._wrong("the pickle contains no pandas DataFrame")
         manager = tree.state.get("_mgr", tree.state.get("_data"))
         if not _is(manager, _MANAGER):
             raise self._wrong("the DataFrame has no values")
@@ -340,7 +340,7 @@ class _Reading:
             ):
                 if _is(data, _ARROW_ARRAY):
                     return self._texts(parts)
-        raise self._wrong("the DataFrame holds values of an unknown kind")
+        raise self._wrong("the DataFrame contains values of an unknown type")
 
     def _texts(self, parts: tuple[Any, ...]) -> NDArray[Any]:
         match parts:
@@ -357,7 +357,7 @@ class _Reading:
                         flat = np.empty(count, dtype=object)
                         flat[:] = [text[begin:end].decode(errors="replace") for begin, end in pairs]
                         return flat
-        raise self._wrong("the DataFrame holds texts in an unknown form")
+        raise self._wrong("the DataFrame contains text in an unknown encoding")
 
     def _values(self, data: object, kind: np.dtype[Any] | None, shape: tuple[Any, ...], order: str) -> NDArray[Any]:
         if len(shape) > _MOST_DIMENSIONS or not all(type(size) is int and size >= 0 for size in shape):
@@ -394,7 +394,7 @@ class _Reading:
                 if _PLAIN_TYPE.fullmatch(name) and name != "f1":
                     kind: np.dtype[Any] = np.dtype(order + name)
                     return kind
-        raise self._wrong("an array holds values of an unknown type")
+        raise self._wrong("an array contains values of an unknown type")
 
     def _octets(self, given: object) -> bytes | bytearray:
         match given:
@@ -421,7 +421,7 @@ class _Reading:
 
     def _text(self, label: object) -> str:
         if type(label) not in (str, int, float):
-            raise self._wrong("a column of the DataFrame has a name that is neither text nor a number")
+            raise self._wrong("a column name of the DataFrame is neither text nor a number")
         return str(label)
 
 

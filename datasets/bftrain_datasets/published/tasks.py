@@ -70,7 +70,7 @@ def import_tasks(bounds_path: Path, speeds_path: Path, *, begin_s: float | None 
     for name, bound in first.items():
         if bound["Tsub"] != second[name]["Tsub"]:
             what = f"task '{name}': Tsub differs between the files"
-            raise BadInput(what, where=speeds.where, fix="use two files of one pair")
+            raise BadInput(what, where=speeds.where, fix="use two files of the same pair")
     rows = [_Row(name, bound, second[name], f"{bounds.where}: task '{name}'") for name, bound in first.items()]
     curves = [_curve(row) for row in rows]
     begin_s = min(row.bounds["Tsub"] for row in rows) if begin_s is None else begin_s

@@ -35,7 +35,7 @@ ALIASES: Final = {
 }
 SEPARATORS: Final = ",;\t|"
 COMMENT: Final = "#"
-tells_units: Final = True
+tells_units: Final = True  # records contain GPUs and cores
 HEADER_WITHIN: Final = 5  # the header must be in the first lines, this many
 REMEDY: Final = "the first line names the columns: time, active (or idle) and, if it changes, total"
 _WHOLE: Final = 1e-9

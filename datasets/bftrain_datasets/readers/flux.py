@@ -22,7 +22,7 @@ from bftrain_datasets.importing.text_columns import count_of, whole_number
 from bftrain_datasets.job_tables.tables import format_of, records
 
 name: Final = "flux"
-tells_units: Final = (CORE,)
+tells_units: Final = (CORE,)  # records contain cores, but no GPUs
 about: Final = "Flux: jobs as flux jobs --json lists them"
 
 START: Final = "t_run"  # time of the event alloc, when the job enters the state RUN

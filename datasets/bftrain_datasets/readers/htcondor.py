@@ -27,7 +27,7 @@ from bftrain_datasets.importing.text_columns import MOST_DIGITS, first_lines
 from bftrain_datasets.job_tables.tables import format_of, records
 
 name: Final = "htcondor"
-tells_units: Final = True
+tells_units: Final = True  # records contain GPUs and cores
 about: Final = "HTCondor: ads of jobs that condor_history -long or -json prints"
 
 ID: Final = ("ClusterId", "ProcId")
@@ -39,7 +39,7 @@ LAST_RUN, ALL_RUNS, VACATED_AT, STATUS_AT, UNIVERSE = (
     "LastRemoteWallClockTime", "RemoteWallClockTime", "LastVacateTime", "EnteredCurrentStatus", "JobUniverse",
 )  # fmt: skip
 OWNER, SUBMITTED_AT = "Owner", "QDate"
-UNITS: Final = {GPU: ("GPUsProvisioned", "RequestGPUs"), CORE: ("CpusProvisioned", "RequestCpus")}  # per slot
+UNITS: Final = {GPU: ("GPUsProvisioned", "RequestGPUs"), CORE: ("CpusProvisioned", "RequestCpus")}  # fields of a slot
 RUNS: Final = frozenset({"2", "6", "7"})  # running, transferring output, suspended
 COMPLETED: Final = "4"
 WITHOUT_NODES: Final = frozenset({"7", "9", "12"})  # universes on the submit node or in a grid

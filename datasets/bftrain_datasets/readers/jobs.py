@@ -34,7 +34,7 @@ from bftrain_datasets.job_tables.tables import JSON_BEGINS, PARQUET_MARK, find_h
 name: Final = "jobs"
 about: Final = "any table of jobs: CSV, JSON or Parquet; --map sets the meaning of columns"
 
-tells_units: Final = True
+tells_units: Final = True  # records contain GPUs and cores
 why_not: Final = near_miss
 
 

@@ -26,7 +26,7 @@ from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.job_tables.tables import dig, format_of, records
 
 name: Final = "kubernetes"
-tells_units: Final = True
+tells_units: Final = True  # records contain GPUs and cores
 about: Final = "Kubernetes: pods and node events as kubectl get prints them with -o json"
 
 OVER: Final = frozenset({"Succeeded", "Failed"})  # phases

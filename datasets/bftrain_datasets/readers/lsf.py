@@ -25,7 +25,7 @@ from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_columns import first_lines, moments, whole_number
 
 name: Final = "lsf"
-tells_units: Final = (CORE,)
+tells_units: Final = (CORE,)  # records contain cores, but no GPUs
 about: Final = "LSF: finished jobs in lsb.acct"
 
 # Field positions in LSF 9 and 10; hosts and the fields after them have no fixed position
@@ -45,7 +45,7 @@ def recognises(head: bytes) -> bool:
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every record. Texts may span several lines; all required fields are in the first line."""
-    inside = False  # within a text of several lines
+    inside = False  # whether the line continues a text
     for number, line in file.lines():
         begin = _BEGIN.match(line)
         if begin is None and inside:

@@ -36,7 +36,7 @@ from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S
 name: Final = "pbs"
 about: Final = "PBS Professional, OpenPBS, Torque and Cobalt: the accounting files of the server"
 
-tells_units: Final = True
+tells_units: Final = True  # records contain GPUs and cores
 NOTHING: Final = "None"  # written by Cobalt
 # A record may be preceded by a program or file name, as in a system log or in grep output
 _RECORD: Final = re.compile(
@@ -92,7 +92,7 @@ class _Record:
             slots = (slot.partition("/") for slot in self.value("exec_gpus").split("+"))
             return tuple(share for name, _, text in slots for share in slots_of(name.removesuffix("-gpu"), text))
         names = {name.partition(".")[0]: name for name in places_of(self.nodes())}
-        key, found = _OF_VNODE[unit], Counter[str]()
+        key, found = _VNODE_RESOURCES[unit], Counter[str]()
         for chunk in chunks:
             vnode, *resources = chunk.split(":")
             name = vnode.partition("[")[0]
@@ -104,7 +104,7 @@ class _Record:
         return _cores_of(self.value("exec_host"))
 
 
-_OF_VNODE: Final = {GPU: "ngpus=", CORE: "ncpus="}
+_VNODE_RESOURCES: Final = {GPU: "ngpus=", CORE: "ncpus="}
 
 
 def _cores_of(hosts: str) -> tuple[Share, ...]:

@@ -22,7 +22,7 @@ from bftrain_datasets.importing.text_columns import first_lines
 
 name: Final = "pbs-events"
 about: Final = "PBS: node downtime from server logs, next to other records"
-beside_others: Final = True
+beside_others: Final = True  # may be imported together with files of another format
 
 DOWN, OFFLINE, OFFLINE_BY_MOM = "down", "offline", "offline_by_mom"
 # States with no jobs accepted, and their bits in the server's log

@@ -61,7 +61,7 @@ from bftrain_datasets.importing.text_columns import (
 from bftrain_datasets.log.time_formats import span_s
 
 name: Final = "sacct"
-about: Final = "Slurm: sacct --parsable2, with a header or in the order of Open XDMoD"
+about: Final = "Slurm: sacct --parsable2, with a header or Open XDMoD's columns"
 
 # Columns of Open XDMoD, the most common dump without a header
 # fmt: off
@@ -96,13 +96,13 @@ JOB_COLUMNS: Final = (
     "jobid", "start", "end", "nodelist", "state", "partition", "nnodes", "elapsedraw", "elapsed", "cluster",
     "alloctres", "alloccpus", "user", "submit",
 )  # fmt: skip
-tells_units: Final = True
+tells_units: Final = True  # records contain GPUs and cores
 HEADER_WITHIN: Final = 5  # the header must be in the first lines, this many
 NEEDED: Final = ("start", "end")
 WANTED: Final = "JobID, Start, End, NodeList and, if available, State, Partition and NNodes"
 BOM: Final = BYTE_ORDER_MARK.encode()
 SEPARATORS: Final = "|\t;,"
-MARKDOWN_RULE: Final = ("|--", "| --", "|:-", "| :-")  # below a header
+MARKDOWN_RULE: Final = ("|--", "| --", "|:-", "| :-")  # the line below a header
 _SMALL_BLOCK_BYTES: Final = 1 << 16
 _TIMES: Final = ("start", "end", "elapsedraw", "elapsed")
 _UNIQUE: Final = frozenset({"jobid", "start", "end", "submit", "elapsed", "elapsedraw", "nodelist"})

@@ -29,7 +29,7 @@ from bftrain_datasets.log.idle_doubts import HOSTS_INCOMPLETE
 
 name: Final = "sge"
 about: Final = "Grid Engine (SGE, UGE, AGE, OCS): the file accounting, as text or JSON"
-tells_units: Final = (CORE,)
+tells_units: Final = (CORE,)  # records contain cores, but no GPUs
 
 PLACES: Final = (0, 1, 5, 9, 10, 33, 34, 35, 41, 3, 8)  # positions of the fields in a line
 JSON_KEYS: Final = (

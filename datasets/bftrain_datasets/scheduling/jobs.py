@@ -111,7 +111,7 @@ def read_workload(
         source = file.source()
     rows = tally.rows()
     if not found:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(rows.aside.items())) or "there are none"
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(rows.aside.items())) or "there are no rows"
         raise BadInput(f"no row describes a job that ran: {reasons}", where=source.name)
     nodes, cores, per_node = _machine(settings, header, source.name)
     jobs = _sorted(found, settings, cores / per_node, shares, tally)

@@ -214,7 +214,7 @@ class EasyBackfill:
             ends = sorted([*ends, *((cluster.now_s + planned_s[job], job) for job in started)])
         shadow_s, extra = reservation(size[head], free, ends, size)
         self.promises.setdefault(head, shadow_s)
-        return started + _beside(candidates, cluster, free, shadow_s, extra)
+        return started + _backfillable(candidates, cluster, free, shadow_s, extra)
 
 
 def reservation(size: int, free: int, ends: Iterable[tuple[float, int]], sizes: Sequence[int]) -> tuple[float, int]:
@@ -240,7 +240,9 @@ def _candidates(cluster: SimulatedCluster, started: int) -> Sequence[int]:
     return new[1:] if new and new[0] == cluster.waiting[0] else new
 
 
-def _beside(candidates: Iterable[int], cluster: SimulatedCluster, free: int, shadow_s: float, extra: int) -> list[int]:
+def _backfillable(
+    candidates: Iterable[int], cluster: SimulatedCluster, free: int, shadow_s: float, extra: int
+) -> list[int]:
     """Return the candidates that finish before the reservation starts, or do not need its nodes."""
     size, planned_s, now_s = cluster.size, cluster.planned_s, cluster.now_s
     started = []
@@ -294,23 +296,23 @@ def in_order(ranked: Iterable[int], cluster: SimulatedCluster, times: BackfillTi
     started, free, blocked = fitting(jobs, cluster.free, size)
     if blocked is None or free == 0 or depth == 0:
         return started
-    looked_at = [blocked, *islice(jobs, depth - 1)]
-    last = max((place for place, job in enumerate(looked_at) if size[job] <= free), default=0)
+    examined = [blocked, *islice(jobs, depth - 1)]
+    last = max((place for place, job in enumerate(examined) if size[job] <= free), default=0)
     if last == 0:
         return started  # no candidate can start now, so the plans have no effect
-    further = _planned(looked_at[: last + 1], started, free, cluster, times.window_s)
+    further = _planned(examined[: last + 1], started, free, cluster, times.window_s)
     times.backfilled(cluster.now_s, len(further))
     return started + further
 
 
 def _planned(
-    looked_at: Iterable[int], started: Iterable[int], free: int, cluster: SimulatedCluster, window_s: float
+    examined: Iterable[int], started: Iterable[int], free: int, cluster: SimulatedCluster, window_s: float
 ) -> list[int]:
     now_s, size, planned_s = cluster.now_s, cluster.size, cluster.planned_s
     ends = sorted([*cluster.running, *((now_s + planned_s[job], job) for job in started)])
     profile = FreeNodesProfile.of(now_s, free, ends, size)
     further = []
-    for job in looked_at:
+    for job in examined:
         begin_s = profile.earliest(size[job], planned_s[job])
         if begin_s > now_s + window_s:
             continue

@@ -68,7 +68,7 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     ] = 0.0
     backfill_window_s: Annotated[
         float,
-        Option("fairshare, ostrich: plan starts at most these seconds ahead; 0: no limit", at_least=0.0, rare=True),
+        Option("fairshare, ostrich: plan starts up to this many seconds ahead; 0: no limit", at_least=0.0, rare=True),
     ] = 0.0
     half_life_s: Annotated[
         float, Option("fairshare: half-life of usage in seconds; 0: no decay", at_least=0.0, rare=True)

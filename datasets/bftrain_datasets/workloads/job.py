@@ -54,10 +54,10 @@ class WorkloadOptions:
             if value is not None and value < 1:
                 raise BadValue(f"must be at least 1, not {value}", where=f"WorkloadOptions.{field}")
         if self.by_hosts and (self.per_node or 1) > 1:
-            what, fix = "counts GPUs, and per_node makes nodes of them", "omit one"
+            what, fix = "counts GPUs, but per_node groups GPUs into nodes", "omit one"
             raise BadValue(what, where="WorkloadOptions.by_hosts", fix=fix)
         if self.kinds and self.node_kind is not None:
-            fix = "set one: speeds of several kinds, or of one kind"
+            fix = "set either speeds of several kinds or a single kind"
             raise BadValue("and node_kind are both set", where="WorkloadOptions.kinds", fix=fix)
 
 

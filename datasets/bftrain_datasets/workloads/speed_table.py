@@ -39,7 +39,7 @@ _FORM: Final = """use a table such as {"v100": {"('ResNet-18 (batch size 64)', 1
 
 @dataclass(frozen=True, slots=True)
 class SpeedTable:
-    """``rates`` by ``[kind][model][gang]`` in steps/s; 0 means that the model does not fit on so few nodes."""
+    """``rates`` by ``[kind][model][gang]`` in steps/s; 0 means that the model needs more nodes."""
 
     rates: Mapping[str, Mapping[str, Mapping[int, float]]]
     source: ProvenanceSource

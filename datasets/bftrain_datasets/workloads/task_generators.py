@@ -117,7 +117,7 @@ def checked_count(count: int) -> int:
     if count < 1:
         raise BadValue(f"must be at least 1, not {count}", where="tasks.count")
     if count > MOST_TASKS:
-        raise BadValue(f"must be at most {MOST_TASKS:,}, not {count:,}", where="tasks.count")
+        raise BadValue(f"must not exceed {MOST_TASKS:,}, but is {count:,}", where="tasks.count")
     return count
 
 
@@ -193,8 +193,8 @@ class SaturatingWorkload(msgspec.Struct, frozen=True, kw_only=True):
         """The description of the workload."""
         work = text_formats.large(self.work_samples)
         return (
-            f"{self.trials:,} identical trials of {self.model}, {work} samples each: more than the idle nodes can do, "
-            "so that the queue never empties"
+            f"{self.trials:,} identical trials of {self.model}, {work} samples each: more than the idle "
+            "nodes can process, so the queue never empties"
         )
 
     @property

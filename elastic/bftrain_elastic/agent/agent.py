@@ -402,7 +402,7 @@ class NodeAgent:
         if not self._leaving:
             prefork.start()
             if not prefork.runs:
-                self._note("its prefork server exited before it was ready; another one starts soon")
+                self._note("its prefork server exited during its start; a new one starts soon")
 
     def _replace_prefork_if_needed(self, prefork: PreforkProcess, now: float) -> None:
         """Kill a prefork server that was stopped (SIGSTOP), or imports longer than its limit while an order waits."""

@@ -134,7 +134,7 @@ class ManagerLink:
                 if self._refused != message.epoch:  # report this once
                     self._refused = message.epoch
                     which = f"it is number {message.epoch}, and number {self.epoch} was obeyed"
-                    self._note(f"manager: {which}: it is refused")
+                    self._note(f"manager: {which}: rejected")
                 if self._wire is not None:
                     self._wire.end("it is older than the manager before")
                 return

@@ -58,7 +58,7 @@ class _Copy:
     spares: dict[int, bytearray] = field(default_factory=dict)  # memory for later pieces of these numbers
 
     def reuse(self, old: _Copy) -> None:
-        """Keep the memory of the copy before: the kernel takes longer for new memory than a piece for its way."""
+        """Reuse the memory of the previous copy: allocating memory takes longer than transferring a piece."""
         kept = {id(content) for content, _ in self.pieces}
         freed = {number: one for number, (one, _) in enumerate(old.pieces) if id(one) not in kept}
         self.spares = old.spares | freed
@@ -81,7 +81,7 @@ class _Incoming:
             raise BadMessage("the copy is larger than announced")
         self.left -= piece.size
         content = self.stream.piece(piece.size, self.spares.pop(piece.number, None))
-        self.pieces[piece.number] = content, piece.digest  # who reads it checks the digest: this node has other work
+        self.pieces[piece.number] = content, piece.digest  # the reader checks the digest, to save CPU time here
 
     def complete(self, end: EndCopy) -> _Copy:
         """Return the new copy."""

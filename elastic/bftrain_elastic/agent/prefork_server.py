@@ -58,7 +58,7 @@ STACKS: Final = signal.SIGRTMIN + 11  # makes a warm worker write the stacks of 
 # Signals blocked until a fork has its own handlers
 _BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT, signal.SIGCHLD, STACKS})
 _EMPTY: Final = 127  # exit code of a shell for a missing command
-_OURS: Final = str(Path(__file__).parents[1])
+_PACKAGE_FOLDER: Final = str(Path(__file__).parents[1])
 _RUNPY: Final = "<frozen runpy>"
 
 
@@ -301,7 +301,7 @@ def _without_us(shown: traceback.TracebackException, error: BaseException) -> tr
     for part, cause in ((shown.__cause__, error.__cause__), (shown.__context__, error.__context__)):
         if part is not None and cause is not None:
             _without_us(part, cause)
-    ours = [frame.filename == _RUNPY or frame.filename.startswith(_OURS) for frame in shown.stack]
+    ours = [frame.filename == _RUNPY or frame.filename.startswith(_PACKAGE_FOLDER) for frame in shown.stack]
     # Show internal errors with their full traceback, unless they have a message for users. An error in runpy means that
     # the script did not start: it has a syntax error, or cannot be read.
     if ours and (not ours[-1] or isinstance(error, ElasticError) or shown.stack[-1].filename == _RUNPY):

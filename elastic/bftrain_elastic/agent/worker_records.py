@@ -63,7 +63,7 @@ class WorkerRecord:
         self.ready: WorkerReady | None = None  # its latest message "ready", until it is ordered into a group
         self.report: StepReport | None = None  # its latest step report
         # Its messages about the exit: "done": training has finished, "finished": the work is done, or "stopped"
-        self.said: set[str] = set()
+        self.message_types: set[str] = set()
         self.asked_to_end = False  # it handles the SIGTERM it got, so an exit with 0 may be the reaction
         self.sent_invalid = False  # it sent invalid messages
 
@@ -81,7 +81,7 @@ class WorkerRecord:
             case StepReport():
                 self.report = message
             case TrainingDone() | WorkFinished() | TrainingStopped():
-                self.said.add(message.type)
+                self.message_types.add(message.type)
 
     def summary(self, exit_: WorkerExit | None = None) -> LeftWorker:
         """Return its description for a new manager."""
@@ -92,17 +92,17 @@ class WorkerRecord:
             step=self.step,
             go=self.go,
             ready=self.ready,
-            done="done" in self.said,
+            done="done" in self.message_types,
             report=self.report,
             exit=exit_,
         )
 
     def ended(self, code: int, tail: str = "") -> WorkerExit:
         """Return its exit: exit code, last output, and its own last message."""
-        finished = "finished" in self.said or code == self.finish_code
-        finished = finished or (code == 0 and ("done" in self.said or self._finish_file_is_there()))
+        finished = "finished" in self.message_types or code == self.finish_code
+        finished = finished or (code == 0 and ("done" in self.message_types or self._finish_file_is_there()))
         killed_by_us = self.kill_ordered and code == -signal.SIGKILL
-        stopped = "stopped" in self.said or (code == 0 and self.asked_to_end) or killed_by_us
+        stopped = "stopped" in self.message_types or (code == 0 and self.asked_to_end) or killed_by_us
         return WorkerExit(code, tail or self._tail(code), finished, stopped)
 
     def _finish_file_is_there(self) -> bool:

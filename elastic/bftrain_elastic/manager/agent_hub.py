@@ -29,7 +29,7 @@ from bftrain_elastic.wire.worker_messages import FROM_WORKER
 
 OnEvent = Callable[[Message], None]
 
-_AT_ONCE: Final = frozenset({"preempted", "cancelled", "failed"})
+_IMMEDIATE_CAUSES: Final = frozenset({"preempted", "cancelled", "failed"})
 _HIDDEN: Final = "@"  # name prefix of agents that are not nodes
 _KILLED: Final = WorkerExit(-9)  # exit of a worker that never started, or that lost its agent
 _ENDS: Final = 10_000  # number of remembered worker exits
@@ -120,7 +120,7 @@ class AgentTasks:
                 one.nodes += tuple(node for node in action["nodes"] if node not in one.nodes)
             else:
                 one.nodes = tuple(node for node in one.nodes if node not in nodes)
-        return nodes if releases or (task and action.get("cause") in _AT_ONCE) else frozenset()
+        return nodes if releases or (task and action.get("cause") in _IMMEDIATE_CAUSES) else frozenset()
 
     def narrow(self, name: str, size: int | None) -> None:
         """Let a task run on only the first ``size`` of its nodes; None: on all."""
@@ -314,7 +314,7 @@ class AgentHub(ThreadCalls):
         self._script_tasks.discard(task)
         for worker, _ in self._workers_of({task}):
             self.stop(worker, 0.0)
-        self._ends = {worker: said for worker, said in self._ends.items() if not worker.startswith(f"{task}/")}
+        self._ends = {worker: reported for worker, reported in self._ends.items() if not worker.startswith(f"{task}/")}
         for agent in self._agents.values():
             agent.send(wire.ForgetWorkers(task))
 
@@ -385,7 +385,7 @@ class AgentHub(ThreadCalls):
             case wire.WorkerExited():
                 exit_ = WorkerExit(message.code, message.tail, message.finished, message.stopped)
                 if agent.workers.pop(message.worker, None) is not None:
-                    self._ended(message.worker, exit_, said=True)
+                    self._ended(message.worker, exit_, reported=True)
                 self._start_waiting()
             case wire.AgentWarm():
                 self._emit_of_node({"type": "warm", "node": agent.node})
@@ -427,9 +427,9 @@ class AgentHub(ThreadCalls):
     def _forward(self, task: str, message: WireMessage) -> None:
         tell = self.tasks.tell
         match message:
-            case wire.MessageFromWorker(worker=worker, message=said):
+            case wire.MessageFromWorker(worker=worker, message=content):
                 try:
-                    found = read_message(FROM_WORKER, said)
+                    found = read_message(FROM_WORKER, content)
                 except BadMessage as error:
                     self._forward(task, wire.InvalidWorkerMessage(worker, str(error)))
                 else:
@@ -460,7 +460,7 @@ class AgentHub(ThreadCalls):
         if older is not None:
             if older.identity != identity and time.monotonic() - older.heard_at < TIMEOUTS.successor_s:
                 others = f"another agent is on node '{node}', process {older.identity[0]}"
-                self._refuse(agent, node, f"{others}; process {message.pid} is to end")
+                self._refuse(agent, node, f"{others}; process {message.pid} must exit")
             older.end("its agent connected again, or another agent uses its name")
         agent.identity, agent.node, agent.slots, agent.address = identity, node, slots, message.address
         self._agents[node] = agent
@@ -510,7 +510,7 @@ class AgentHub(ThreadCalls):
         self._never_name_again(worker)
         if self._ends.get(worker):
             return
-        self._remember_end(worker, said=True)
+        self._remember_end(worker, reported=True)
         if not self.tasks.adopt(task, agent.node, left):
             agent.send(wire.ForgetWorkers(task, worker))
 
@@ -531,14 +531,14 @@ class AgentHub(ThreadCalls):
     def _workers_of(self, tasks: Collection[str]) -> list[tuple[str, WorkerOwner]]:
         return [(worker, owner) for worker, owner in self._owners.items() if owner.task in tasks]
 
-    def _ended(self, worker: str, exit_: WorkerExit, *, said: bool = False) -> None:
-        """Report a worker's exit to its task: its agent reported it (``said``), or is gone."""
-        self._remember_end(worker, said=said)
+    def _ended(self, worker: str, exit_: WorkerExit, *, reported: bool = False) -> None:
+        """Report a worker's exit to its task: its agent reported it (``reported``), or is gone."""
+        self._remember_end(worker, reported=reported)
         if (owner := self._owners.pop(worker, None)) is not None:
             self.tasks.tell(owner.task, lambda lifecycle: lifecycle.exited(worker, exit_))
 
-    def _remember_end(self, worker: str, *, said: bool) -> None:
-        self._ends[worker] = said
+    def _remember_end(self, worker: str, *, reported: bool) -> None:
+        self._ends[worker] = reported
         while len(self._ends) > _ENDS:
             del self._ends[next(iter(self._ends))]
 

@@ -26,7 +26,7 @@ from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 # Maximum number of unauthenticated connections: after a restart, all agents of a large site connect within half a
 # second. They never use more than a quarter of the file descriptors.
 _STRANGERS: Final = 8192
-_AT_ONCE: Final = 64  # connections accepted before their data is read
+_ACCEPTS_PER_TURN: Final = 64  # connections accepted before their data is read
 
 
 class AgentListener:
@@ -101,7 +101,7 @@ class AgentListener:
         self._paused_until = time.monotonic() + TIMEOUTS.accept_retry_s
 
     def _accept_all(self) -> None:
-        for _ in range(_AT_ONCE):
+        for _ in range(_ACCEPTS_PER_TURN):
             try:
                 accepted, _ = self._socket.accept()
             except (BlockingIOError, ConnectionError):

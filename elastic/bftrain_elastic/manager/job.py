@@ -64,7 +64,7 @@ class LauncherJob:
             raise BadJob(
                 f"must be between 1 and {_LARGEST_EXIT_CODE}, and not {os.EX_TEMPFAIL}",
                 where="finish_code",
-                fix="preempted programs end with 0 too, and shells use the codes above",
+                fix="preempted programs also exit with 0, and shells use the codes above",
             )
 
     @classmethod

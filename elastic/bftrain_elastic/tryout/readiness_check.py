@@ -36,7 +36,7 @@ REPORT: Final = "call report(samples=..., loss=...) once a step: from bftrain_el
 COMMIT: Final = "call state.commit() where it is safe to stop, best after each step"
 GO_ON: Final = "start train() at the position in the state, not at 0: while state.position < STEPS"
 CHECKPOINT: Final = (
-    "write a checkpoint to the folder BFTRAIN_FOLDER when SIGTERM comes, load it at the start, and count from it: "
+    "on SIGTERM, write a checkpoint to the folder BFTRAIN_FOLDER; at the start, load it and count from it: "
     "report(..., step=...); or use State and run()"
 )
 SHARE: Final = (
@@ -220,7 +220,7 @@ def _reports(lines: Sequence[Message]) -> ReadinessFinding:
     if not lines:
         return ReadinessFinding("reports", "no step was reported", REPORT)
     if all(one["loss"] is None and not one.get("nan") for one in lines):
-        return ReadinessFinding("reports", "steps without a loss", LOSS)
+        return ReadinessFinding("reports", "steps with no reported loss", LOSS)
     return ReadinessFinding("reports", f"{len(lines)} steps, {lines[-1]['samples']} samples each")
 
 
@@ -266,7 +266,7 @@ def _keeps_values(message: Sequence[Message], seen: WatchedRun) -> ReadinessFind
             fell = f"'{name.removeprefix('horovod.')}' went back from {fall[0]:g} to {fall[1]:g} when the nodes changed"
             fix = "let train() continue from the state instead of resetting it"
             return ReadinessFinding("keeps its values", fell, fix)
-    return ReadinessFinding("keeps its values", "without the first node too")
+    return ReadinessFinding("keeps its values", "also without the first node")
 
 
 def _fall(series: Sequence[tuple[int, float]], changes: Sequence[int]) -> tuple[float, float] | None:
@@ -328,7 +328,7 @@ def _loss_falls(lines: Sequence[Message]) -> ReadinessFinding:
     losses = [float(one["loss"]) for one in lines if one["loss"] is not None]
     third = len(losses) // 3
     if not third:
-        return ReadinessFinding("continues to learn", "too few losses to tell", LOSS)
+        return ReadinessFinding("continues to learn", "not enough losses to tell", LOSS)
     first, last = mean(losses[:third]), mean(losses[-third:])
     if last > first + abs(first) * _FALLING:
         fix = "see that model and optimizer are in the state, and that train() does not make new ones"

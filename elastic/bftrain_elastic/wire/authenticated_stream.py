@@ -109,7 +109,7 @@ class AuthenticatedStream:
     def seal_text(self, text: bytes) -> bytes:
         """Return the line to send for an encoded message."""
         if self._out is None:
-            raise BadMessage("nothing can be sent before the greeting of the other side")
+            raise BadMessage("a message was sent before the other side's greeting")
         return b"%b %b\n" % (self._out(text), text)
 
     def _greet(self, theirs: str) -> None:

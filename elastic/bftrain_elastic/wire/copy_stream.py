@@ -150,7 +150,7 @@ class CopyStream:
     def piece(self, size: int, room: bytearray | None = None) -> bytearray:
         """Return the bytes that follow a message, in ``room`` if it has their size: new memory takes longer."""
         if size > PIECE_BYTES:
-            raise BadMessage(f"a piece of {size:,} bytes, and {PIECE_BYTES:,} are allowed")
+            raise BadMessage(f"a piece of {size:,} bytes exceeds the limit of {PIECE_BYTES:,}")
         piece = room if room is not None and len(room) == size else bytearray(size)
         piece[: len(self._received)] = self._received[:size]
         at = min(len(self._received), size)

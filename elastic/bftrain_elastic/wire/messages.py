@@ -43,7 +43,7 @@ def encode(message: Message, *, limit: int = LINE_LIMIT) -> bytes:
     text = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
     if len(text) > limit:
         raise BadMessage(
-            f"{len(text):,} bytes, and {limit:,} are allowed", where=f"message '{message.get('type') or '?'}'"
+            f"{len(text):,} bytes exceed the limit of {limit:,}", where=f"message '{message.get('type') or '?'}'"
         )
     return text
 
@@ -181,9 +181,9 @@ _WORDS: Final[Mapping[object, str]] = {
     float: "a number",
     Environment: "an object that maps names to strings",
     Texts: "a list of strings",
-    Count: "a whole number that is not negative",
+    Count: "a whole number of at least 0",
     Size: "a positive whole number",
-    NotNegative: "a number that is not negative",
+    NotNegative: "a number of at least 0",
     ShortText: "a string",
     tuple[int, ...]: "a list of whole numbers",
     tuple[str, Port]: "a host and a port",

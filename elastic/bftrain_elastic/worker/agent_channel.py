@@ -31,7 +31,7 @@ SOCKET: Final = "BFTRAIN_SOCKET"  # path of the agent's socket
 WORKER: Final = "BFTRAIN_WORKER"  # the agent's name for this worker
 _PATH_LIMIT: Final = 108  # bytes, including the final zero
 _STANDARD: Final = os.path.dirname(os.path.realpath(os.__file__)) + os.sep  # noqa: PTH120 - compared with paths as text
-_OURS: Final = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep  # noqa: PTH120 - as above
+_PACKAGE_FOLDER: Final = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep  # noqa: PTH120 - as above
 _PACKAGES: Final = ("site-packages", "dist-packages")
 _SKIPPED: Final = ("torch", "horovod", "bftrain_elastic")
 
@@ -96,7 +96,7 @@ class AgentChannel:
     def _send_all(self, message: Message) -> None:
         self._socket.sendall(encode(message, limit=PACKET_LIMIT))
 
-    def mention(self, message: WireMessage) -> None:
+    def send_nonblocking(self, message: WireMessage) -> None:
         """Send a message without blocking. If there is no room, the last of its kind is sent later."""
         self._unsent[message.type] = encode(message.to_dict())
         self._send_unsent(socket.MSG_DONTWAIT)
@@ -169,4 +169,4 @@ def _is_of_script(filename: str) -> bool:
     for folder in _PACKAGES:
         if folder in parts[:-1]:
             return parts[parts.index(folder) + 1].removesuffix(".py") not in _SKIPPED
-    return not path.startswith((_STANDARD, _OURS))
+    return not path.startswith((_STANDARD, _PACKAGE_FOLDER))

@@ -25,8 +25,8 @@ _HASH_BYTES: Final = 7
 _READ: Final = "bftrain.read"  # key of the number of batches read in this epoch, if the loader's state is not used
 _LOADER: Final = "give it a loader with state_dict() and load_state_dict(), such as torchdata's StatefulDataLoader"
 _SAME: Final = (
-    "let the data depend on nothing but its position: draw no random numbers of a worker's own, and give the loader "
-    "neither a rank nor a DistributedSampler"
+    "let the data depend only on the position: draw no random numbers per "
+    "worker, and give the loader neither a rank nor a DistributedSampler"
 )
 
 
@@ -212,7 +212,7 @@ class ElasticLoader:
             raise BadScript(f"a {type(dataset).__name__} cannot be divided by number", where="ElasticLoader", fix=fix)
         length = len(dataset) - len(dataset) % batch_size if drop_last else len(dataset)
         if batch_size < 1 or length < 1:
-            fix = "make batch_size at least 1, and at most as large as the data set if drop_last is set"
+            fix = "set batch_size to at least 1, and with drop_last to no more than the data set's length"
             raise BadScript(f"{len(dataset)} samples give no batch", where="ElasticLoader", fix=fix)
         self._dataset, self._length, self._batch_size = dataset, length, batch_size
         self._shuffle, self._seed, self._options, self._seed_samples = shuffle, seed, options, seed_samples
@@ -276,7 +276,7 @@ class ElasticLoader:
         return {"epoch": self.epoch, "position": self.position, "length": self._length}
 
     def load_state_dict(self, found: Mapping[str, int]) -> None:
-        """Continue from a position."""
+        """Continue from the position ``found``, of :meth:`state_dict`."""
         if found["length"] != self._length:
             what = f"the data set has {self._length} samples, and had {found['length']} when the state was kept"
             raise BadScript(what, where="ElasticLoader", fix="give it the same data, or start in a new folder")
@@ -327,7 +327,7 @@ class ElasticStream:
         self._loader, self._seed = loader, seed
         self._position: Any = None  # the loader's own state after the current batch; None: at the start of the epoch
         # True: the position is the number of batches read in the epoch
-        self._is_counted = _has_no_place(getattr(loader, "dataset", None))
+        self._is_counted = _lacks_position(getattr(loader, "dataset", None))
         self.epochs = epochs
         self.epoch = 0  # epoch of the current batch, from 0
         self.ends_epoch = False  # whether it is the last batch of its epoch
@@ -381,11 +381,11 @@ class ElasticStream:
         return {"epoch": self.epoch, "ends_epoch": self.ends_epoch, "position": self._position}
 
     def load_state_dict(self, found: Mapping[str, Any]) -> None:
-        """Continue from a position."""
+        """Continue from the position ``found``, of :meth:`state_dict`."""
         self.epoch, self.ends_epoch, self._position = found["epoch"], found["ends_epoch"], found["position"]
 
 
-def _has_no_place(dataset: Any) -> bool:  # noqa: ANN401 - the data set of any loader
+def _lacks_position(dataset: Any) -> bool:  # noqa: ANN401 - the data set of any loader
     """Return whether a loader reads a stream that does not report its position.
 
     After a resume, torchdata's own position in such a stream is wrong: it skips unread samples.

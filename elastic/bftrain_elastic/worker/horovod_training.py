@@ -214,12 +214,12 @@ def wait_for_members(
     Horovod aborts the process if a member does not arrive in time, so call this before ``hvd.init()``.
     """
     deadline = time.monotonic() + timeout_s
-    said = False
+    arrived = False
     while time.monotonic() < deadline and not given_up():
         with suppress(OSError, HTTPException):  # rank 0 may not listen yet
-            said = said or _ask(meeting, "PUT", f"/{_ARRIVED}/rank{rank}") == HTTPStatus.OK
+            arrived = arrived or _ask(meeting, "PUT", f"/{_ARRIVED}/rank{rank}") == HTTPStatus.OK
             status = _ask(meeting, "GET", f"/{_ARRIVED}/of{workers}")
-            if status == HTTPStatus.OK and said:
+            if status == HTTPStatus.OK and arrived:
                 return
             if status == HTTPStatus.GONE:
                 raise NotAllCame("a member died while the group formed")
@@ -349,10 +349,10 @@ def install() -> None:
 
     def run_fn(train: Train, _reset: Callable[[], None]) -> Train:
         @functools.wraps(train)
-        def run(state: Any, *words: Any, **named: Any) -> Any:  # noqa: ANN401 - Horovod's state, the script's own words
+        def run(state: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - Horovod's state, the script's own arguments
             if os.environ.get(FOLDER):
                 once(os.environ[FOLDER])
-            return _HorovodTraining(state, functools.partial(train, state, *words, **named), channel, address).run()
+            return _HorovodTraining(state, functools.partial(train, state, *args, **kwargs), channel, address).run()
 
         return run
 
@@ -430,14 +430,14 @@ class _HorovodTraining(RegroupedTraining):
                 self._own.progress.samples = self._group.largest(self._own.progress.samples)
                 self._keep_step()
             self._holds_state = True
-        self._put_parts()
+        self._copy_values_in()
         mark_large_values(self._state)
         if place.rank == 0:
             self._channel.send(GroupConfirmed(place.generation, self._own.progress.step))
             save_if_only_here(self._state)
 
     def _finish(self, place: GroupRank) -> None:
-        """Handle that the script is done and its last state on disk; no member leaves earlier."""
+        """Save the last state, and leave together with all other members."""
         from horovod.common.exceptions import HorovodInternalError
 
         if place.rank == 0:
@@ -457,7 +457,7 @@ class _HorovodTraining(RegroupedTraining):
         self._count_step()
         largest, reports = self._channel.gather, False
         if own.group.place.workers > 1:
-            self._put_parts()
+            self._copy_values_in()
             found = agree(self._state, largest, self._group.largest_each)
             if found.large_due or found.differ:
                 self._take_values_of_first(
@@ -495,7 +495,7 @@ class _HorovodTraining(RegroupedTraining):
 
     def _copy_values(self) -> None:
         """Copy the values that Horovod saves by reference; otherwise the writes of a broken step would remain."""
-        tree, state = fold(self._horovod_state._saved_state), self._horovod_state  # noqa: SLF001 - as in _put_parts
+        tree, state = fold(self._horovod_state._saved_state), self._horovod_state  # noqa: SLF001 - as in _copy_values_in
         state._saved_state = StateTree(tree.plain, {name: one.clone() for name, one in tree.tensors.items()}).unfolded()  # noqa: SLF001 - as above
 
     def _leave_if_asked(self, generation: int) -> None:
@@ -506,7 +506,7 @@ class _HorovodTraining(RegroupedTraining):
 
     def _take_values_of_first(self, names: set[str]) -> None:
         own, state = self._own, self._horovod_state
-        values = {name: getattr(state, name) for name in state._saved_state if _paper(name) in names}  # noqa: SLF001 - Horovod's names of what is kept as it is
+        values = {name: getattr(state, name) for name in state._saved_state if _own_name(name) in names}  # noqa: SLF001 - Horovod's names of plain values
         found = hvd.broadcast_object(
             (own.progress.step, own.progress.samples, values), root_rank=0, name="bftrain.values"
         )
@@ -514,16 +514,16 @@ class _HorovodTraining(RegroupedTraining):
             own.progress.step, own.progress.samples, values = found
             for name, value in values.items():
                 setattr(state, name, value)
-            self._put_parts()
+            self._copy_values_in()
             mark_large_values(self._state)
 
     def _write(self) -> None:
-        self._put_parts()
+        self._copy_values_in()
         save(self._state)
 
     def _write_if_due(self) -> None:
         if self._own.group.place.rank == 0:
-            self._put_parts()
+            self._copy_values_in()
             save_if_due(self._state)
 
     def _rescue(self) -> None:
@@ -538,19 +538,19 @@ class _HorovodTraining(RegroupedTraining):
 
     def _read(self) -> None:
         """Resume from the last commit in the folder, if there is one."""
-        self._put_parts()
+        self._copy_values_in()
         if load(self._state):
-            for name in self._horovod_state._saved_state:  # noqa: SLF001 - Horovod's names of what is kept as it is
-                setattr(self._horovod_state, name, vars(self._state)[_paper(name)])
+            for name in self._horovod_state._saved_state:  # noqa: SLF001 - Horovod's names of plain values
+                setattr(self._horovod_state, name, vars(self._state)[_own_name(name)])
         self._keep_step()
         self._holds_state = True
 
-    def _put_parts(self) -> None:
+    def _copy_values_in(self) -> None:
         """Copy all parts of Horovod's state into ours, under names that cannot be its attributes."""
         state = self._horovod_state
         for name in [*state._handlers, *state._saved_state]:  # noqa: SLF001 - there is no public way
-            vars(self._state)[_paper(name)] = getattr(state, name)
+            vars(self._state)[_own_name(name)] = getattr(state, name)
 
 
-def _paper(name: str) -> str:
+def _own_name(name: str) -> str:
     return f"horovod.{name}"

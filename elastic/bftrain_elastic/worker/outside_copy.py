@@ -41,7 +41,7 @@ from bftrain_elastic.worker.state_tree import StateTree
 
 _INTERVAL_S: Final = 1.0  # least time from the start of a copy to the start of the next
 _PAUSE: Final = 0.25  # pause after a copy, as a multiple of the time that it took: a fifth of the link is free
-_LOOKED_AT_EACH: Final = 16  # copies after which a large piece that changes each time is compared again
+_COPIES_BETWEEN_COMPARISONS: Final = 16  # copies after which a large piece that changes each time is compared again
 _LONGEST_RETRY_S: Final = 60.0
 _CONNECT_S: Final = 3.0
 _NO_STEP: Final = -1
@@ -160,7 +160,7 @@ class OutsideCopy:
                 before = []
             for number, piece in enumerate(_pieces(chain(_cut(header), checkpoint_file.parts_of(tree, PIECE_BYTES)))):
                 sending.go_on()
-                look = (self._round + number) % _LOOKED_AT_EACH == 0
+                look = (self._round + number) % _COPIES_BETWEEN_COMPARISONS == 0
                 old = before[number] if number < len(before) else SentPiece()
                 new = old.followed_by(piece, look=look)
                 if new is not old:
@@ -204,7 +204,7 @@ def _confirmed(stream: CopyStream) -> CopyState:
     if isinstance(answer, CopyRefused):
         raise BadMessage(answer.reason)
     if not isinstance(answer, CopyState):
-        raise BadMessage("an answer without a request")
+        raise BadMessage("an answer to no request")
     return answer
 
 
@@ -253,7 +253,7 @@ class _Content(io.RawIOBase):
         self._pieces, self._rest = pieces, memoryview(b"")
 
     def readable(self) -> bool:
-        """Return that it can be read."""
+        """Return True: it can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable bytes

@@ -249,7 +249,7 @@ def cut(opened: Iterable[OpenSocket]) -> None:
 # tensor. So groups that were left are kept until their threads have long been idle.
 _left: Final[deque[object]] = deque(maxlen=2)
 _threads: Final[deque[threading.Thread]] = deque()
-_AT_ONCE: Final = 2  # groups being shut down alongside the current one; each has GPU memory
+_MOST_CLOSING_GROUPS: Final = 2  # groups being shut down alongside the current one; each has GPU memory
 _PATIENCE_S: Final = 30.0  # time that a new group waits for the shutdown; a group in a CUDA graph may never finish
 
 
@@ -278,7 +278,7 @@ def destroy_in_background() -> None:
     thread = threading.Thread(target=_shut_down, args=(groups,), name="bftrain-groups", daemon=True)
     thread.start()
     _threads.append(thread)
-    while len(_threads) > _AT_ONCE:
+    while len(_threads) > _MOST_CLOSING_GROUPS:
         _threads.popleft().join(_PATIENCE_S)
 
 

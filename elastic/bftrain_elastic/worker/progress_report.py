@@ -41,9 +41,13 @@ def report(
 ) -> None:
     """Report a completed step over ``samples`` samples of all workers together; no-op without a manager.
 
-    Call it on every worker with the loss of its share: the mean is reported. ``noise_scale`` is the gradients' current
-    noise scale in samples, for objectives that choose batches; the first worker's value counts. Reporting never stops
-    the training: if writing fails (a full disk, a bad environment), it warns and the step stays unreported.
+    Call it on every worker with the ``loss`` of its share: the mean is reported. ``step`` is the script's own step
+    number (default: one more than before). ``noise_scale`` is the gradients' current noise scale in samples, for
+    objectives that choose batches; the first worker's value counts. Reporting never stops the training and raises no
+    error: if writing fails (a full disk, a bad environment), it warns and the step stays unreported.
+
+    >>> from bftrain_elastic import report
+    >>> report(samples=256, loss=0.7)
     """
     global _current  # noqa: PLW0603 - found in the environment the first time
     try:
@@ -114,7 +118,7 @@ class GroupReport:
 
     def _send(self, line: Message) -> None:
         if self._place.rank == 0:
-            self._channel.mention(StepReport(**line))
+            self._channel.send_nonblocking(StepReport(**line))
 
 
 def average(sums_of: Callable[[Sequence[float]], Sequence[float]]) -> None:
@@ -148,7 +152,7 @@ def _counting(channel: AgentChannel, size: int) -> Report:
         total += int(samples)
         line = {**_line(steps, size, samples, _number(loss)), "total": total, "since": since}
         line |= _noise_field(noise_scale)
-        channel.mention(StepReport(**line))
+        channel.send_nonblocking(StepReport(**line))
 
     return write
 
@@ -182,14 +186,8 @@ def finish() -> None:
     always counts. Call it on any rank, once. Scripts that return from ``train`` under :func:`bftrain_elastic.run` need
     no call. No-op without an agent.
 
-    Example::
-
-        from bftrain_elastic import finish
-
-        while step < STEPS:
-            train_one_step()
-        save_checkpoint()
-        finish()
+    >>> from bftrain_elastic import finish
+    >>> finish()  # after the last checkpoint
     """
     try:
         channel = AgentChannel.from_environment()

@@ -126,7 +126,10 @@ class ShardedTraining:
         return self.commits
 
     def tensors(self, name: str) -> dict[str, Untyped]:
-        """Return this worker's part of model and optimizer, by the names of the whole tensors."""
+        """Return this worker's part of model and optimizer, by the names of the whole tensors.
+
+        Each name starts with ``name``. Raises ``BadScript`` before the first :meth:`join`.
+        """
         if self.model is None:
             fix = "call state.sharded.join() at the start of train()"
             raise BadScript("a commit of what this group has not joined", where="ShardedTraining", fix=fix)
@@ -161,7 +164,7 @@ class ShardedTraining:
         return {"settings": self._settings}
 
     def load_state_dict(self, found: Mapping[str, Any]) -> None:
-        """Set the undivided part; the next :meth:`join` makes model and optimizer."""
+        """Set the undivided part to ``found``; the next :meth:`join` makes model and optimizer."""
         self.model = self.optimizer = None
         self._settings = list(found["settings"])
 
@@ -288,14 +291,14 @@ def _tensor_of(place: str, value: Untyped, parameter: Untyped) -> dict[str, Unty
     if isinstance(value, torch.Tensor):
         if hasattr(value, "full_tensor") and value.shape != parameter.shape:
             what = f"its optimizer divides {place} differently from the parameter"
-            raise BadScript(what, where="ShardedTraining", fix="use an optimizer whose values have its shape")
+            raise BadScript(what, where="ShardedTraining", fix="use an optimizer with values of its shape")
         return {place: value.detach()}
     if type(value).__name__ in _NUMBERS:
         return {f"{place}#{type(value).__name__}": torch.tensor(value)}
     if value is None:
         return {}
     what = f"its optimizer keeps a {type(value).__name__} in {place}"
-    raise BadScript(what, where="ShardedTraining", fix="use an optimizer whose values are tensors and numbers")
+    raise BadScript(what, where="ShardedTraining", fix="use an optimizer that keeps only tensors and numbers")
 
 
 def _make_optimizer_state(begin: str, model: Untyped, optimizer: Untyped, saved: Mapping[str, Untyped]) -> None:

@@ -42,8 +42,9 @@ _ROUNDINGS: Final = 8.0  # different CPUs may round differently: tolerance in ro
 _LARGEST_TOLERANCE: Final = 1e-3  # relative, for each tensor
 _SHARDS: Final = frozenset({"FullyShardedDataParallel", "DTensor", "ZeroRedundancyOptimizer", "DeepSpeedEngine"})
 _WHOLE: Final = (
-    "divide a model by fully_shard, or an optimizer by ZeroRedundancyOptimizer, in a ShardedTraining, or train all "
-    "of it with state.parallel(); with --launcher process a script writes its shards itself when SIGTERM comes"
+    "shard a model by fully_shard, or an optimizer by ZeroRedundancyOptimizer, "
+    "in a ShardedTraining, or train unsharded with state.parallel(); with --launcher process a "
+    "script writes its shards itself on SIGTERM"
 )
 
 
@@ -70,7 +71,7 @@ class State(StateBase):
         self.__dict__[OWN] = StateInternals()
         for name, value in values.items():
             if hasattr(type(self), name) or name.startswith("_"):
-                raise BadScript(f"the name '{name}' is taken", where="State", fix="call it otherwise")
+                raise BadScript(f"the name '{name}' is already used", where="State", fix="call it otherwise")
             setattr(self, name, value)
         refuse_sharded(values.values())
 
@@ -99,8 +100,8 @@ class State(StateBase):
     def parallel(self, **options: Any) -> Any:  # noqa: ANN401 - a torch module
         """Return the model for the current group: in DistributedDataParallel, or in a wrapper with the same interface.
 
-        Both have ``module`` and ``no_sync()``, so gradients can be accumulated at any size. Call it again after
-        parameters were frozen, trained again, or replaced.
+        ``options`` are passed to DistributedDataParallel. Both have ``module`` and ``no_sync()``, so gradients can be
+        accumulated at any size. Call it again after parameters were frozen, trained again, or replaced.
         """
         own = inner(self)
         if self.workers == 1:
@@ -173,7 +174,7 @@ class State(StateBase):
         else:
             largest = own.group.asked()
             copies = own.copies.alone or sends_copy(self)
-            if copies and copy_is_due(own) and not goes_on_without_copy(own, largest):
+            if copies and copy_is_due(own) and not continues_without_copy(own, largest):
                 keep(self)
         compare_replicas(own, [value for value in vars(self).values() if value is not own], own.group.gathered)
         save_and_report(self, largest)
@@ -234,7 +235,7 @@ def commit_together(state: StateBase) -> int:
         compared = compared_values(state)
     if own.shards is not None:
         own.shards.commit(state, planned=found.asked > own.group.place.generation)
-    elif found.copy_due and not goes_on_without_copy(own, found.asked):
+    elif found.copy_due and not continues_without_copy(own, found.asked):
         keep(state, compared)
     if found.reports and found.asked <= own.group.place.generation:
         own.group.largest(0)  # all members have their copy
@@ -243,7 +244,7 @@ def commit_together(state: StateBase) -> int:
     return found.asked
 
 
-def goes_on_without_copy(own: StateInternals, asked: int) -> bool:
+def continues_without_copy(own: StateInternals, asked: int) -> bool:
     """Return whether a commit dissolves the group and needs no copy: members wait, and the next group makes it."""
     return asked > own.group.place.generation and own.copies.recent
 
@@ -253,7 +254,7 @@ def save_and_report(state: StateBase, asked: int) -> None:
     own = inner(state)
     if own.group.place.rank:
         return
-    if not goes_on_without_copy(own, asked):
+    if not continues_without_copy(own, asked):
         save_if_due(state)
         send_if_due(state)
     if time.monotonic() - own.saver.reported_at > REPORTS_S:
@@ -332,9 +333,9 @@ def _wrapper() -> Any:  # noqa: ANN401 - a class of torch.nn.Module
             self.module = module
             self.training = module.training
 
-        def forward(self, *inputs: Any, **named: Any) -> Any:  # noqa: ANN401 - as the model takes and gives
+        def forward(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the model takes and gives
             """Call the model."""
-            return self.module(*inputs, **named)
+            return self.module(*args, **kwargs)
 
         def no_sync(self) -> AbstractContextManager[None]:
             """Accumulate gradients; a single worker exchanges none anyway."""

@@ -25,9 +25,9 @@ _PIECE_BYTES: Final = 8 * 1024 * 1024
 _LEAST_PIECE_BYTES: Final = 1024 * 1024
 _SMALL_BYTES: Final = 256 * 1024  # smaller tensors travel together
 _WINDOW: Final = 4  # number of pieces in flight
-_STANDSTILL: Final = timedelta(seconds=20)  # timeout for a piece
+_PIECE_TIMEOUT: Final = timedelta(seconds=20)  # timeout for a piece
 _DESCRIPTION: Final = "bftrain/state"
-_LOOKING: Final = timedelta(seconds=3)
+_DESCRIPTION_TIMEOUT: Final = timedelta(seconds=3)
 _REPORT_S: Final = 1.0
 
 OnPart = Callable[[int, int, int], None]
@@ -75,7 +75,9 @@ def prepare(state: StateBase, peer: str) -> None:
     host, _, port = peer.rpartition(":")
     if host:
         with suppress(RuntimeError, OSError):  # the peer is gone or has no description: memory is allocated later
-            store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=_LOOKING)
+            store = dist.TCPStore(
+                host, int(port), is_master=False, wait_for_workers=False, timeout=_DESCRIPTION_TIMEOUT
+            )
             if store.check([_DESCRIPTION]):
                 _make_room(state, store.get(_DESCRIPTION))
 
@@ -185,7 +187,7 @@ class _Pieces:
         """Wait until the number of pieces in flight is ``most`` or less."""
         while len(self._pending) > most:
             work, data, piece = self._pending.popleft()
-            work.wait(_STANDSTILL)
+            work.wait(_PIECE_TIMEOUT)
             if self._receives and len(piece) > 1:
                 for part, found in zip(piece, data.split([part.stop for part in piece]), strict=True):
                     self._bytes(part).copy_(found)

@@ -33,10 +33,10 @@ def record_steps(folder: str) -> None:
     recorder, call = StepRecorder(Path(folder)), Module.__call__
 
     @functools.wraps(call)
-    def recorded(module: Untyped, *arguments: Untyped, **named: Untyped) -> Untyped:
-        recorder.enter(module, (arguments, named))
+    def recorded(module: Untyped, *args: Untyped, **kwargs: Untyped) -> Untyped:
+        recorder.enter(module, (args, kwargs))
         try:
-            return call(module, *arguments, **named)
+            return call(module, *args, **kwargs)
         finally:
             recorder.depth -= 1
 

@@ -89,7 +89,7 @@ class RegroupedTraining:
 
     def _serve(self, abort: Callable[[], None]) -> Any:  # noqa: ANN401 - the result of the script's function
         """Follow the agent's orders until training is over; another thread calls ``abort`` if a member is dead."""
-        self._own.progress.report = self._channel.mention
+        self._own.progress.report = self._channel.send_nonblocking
         self._channel.on_abort = abort
         self._channel.position = lambda: (self._own.group.activity, self._own.group.commits)
         self._channel.listen()
@@ -149,7 +149,7 @@ class RegroupedTraining:
         raise NotImplementedError
 
     def _finish(self, place: GroupRank) -> None:
-        """Handle that the script is done; no member leaves earlier."""
+        """Finish when the script is done; all members leave together."""
         raise NotImplementedError
 
     def _restore_after_error(self, error: BaseException, place: GroupRank) -> str | None:
@@ -319,7 +319,7 @@ class NativeTraining(RegroupedTraining):
         self._holds_state = True
 
     def _finish(self, _place: GroupRank) -> None:
-        """Handle that the script is done.
+        """Finish: the script is done.
 
         The other members report it only when the last state is on disk: if rank 0 dies while it writes, they resume
         from their own copies.
@@ -339,7 +339,9 @@ def train_in_one_group(state: State, train: Callable[[State], None], channel: Ag
     own = inner(state)
     if channel is not None:
         # When a node leaves, all restart from disk: copies in memory are lost
-        own.progress.report = lambda message: None if isinstance(message, StateInMemory) else channel.mention(message)
+        own.progress.report = lambda message: (
+            None if isinstance(message, StateInMemory) else channel.send_nonblocking(message)
+        )
         own.copies.alone = own.saver.folder is not None
         channel.position = lambda: (own.group.activity, own.group.commits)
         channel.listen()
@@ -420,10 +422,21 @@ def _named_store(place: GroupRank) -> Any:  # noqa: ANN401 - torch.distributed.S
 
 
 def run(state: State, train: Callable[[State], None]) -> None:
-    """Call ``train(state)`` once for every group of this worker, until it returns.
+    """Call ``train`` with ``state`` once for every group of this worker, until it returns.
 
     Without a manager there is one group: a single worker, or the group in torchrun's environment. SIGTERM does not stop
-    a worker in here: it follows its agent's order, or it leaves ``train`` at the next commit and saves.
+    a worker in here: it follows its agent's order, or it leaves ``train`` at the next commit and saves. Raises
+    ``BadScript`` if a script trains a second time under a launcher.
+
+    >>> from bftrain_elastic import State, run
+    >>> def train(state):
+    ...     while state.position < 3:
+    ...         state.position += 1
+    ...         state.commit()
+    >>> state = State(position=0)
+    >>> run(state, train)
+    >>> state.position
+    3
     """
     folder = os.environ.get(FOLDER)
     inner(state).saver.folder = Path(folder) if folder else None

@@ -32,7 +32,7 @@ from bftrain_replay.run.variations import COSTS, PROGRESS
 
 _HEIGHT: Final = 124
 _WHAT_IFS: Final = {COSTS: "costs {}", LEAD: "leaving {} early", PROGRESS: "saved {}"}
-_BY: Final = {"rack": "By rack", "kind": "By node kind", "partition": "By partition", "name": "By node name"}
+_GROUP_TITLES: Final = {"rack": "By rack", "kind": "By node kind", "partition": "By partition", "name": "By node name"}
 _GROUPS: Final = 8  # maximum rows; the last row sums up all further groups
 
 
@@ -76,7 +76,7 @@ def page(found: LogAssessment) -> HtmlPage:
             ],
             "groups": ordered[:shown],
             "other_groups": ordered[shown:],
-            "grouped_by": words(_BY.get(found.groups_by, "")),
+            "grouped_by": words(_GROUP_TITLES.get(found.groups_by, "")),
             "mixes": [(mix_name(row, found.mixes), row) for row in found.mixes],
             "assumptions": list(map(words, (*found.assumptions, *unanswered))),
             "cite": CITATION,

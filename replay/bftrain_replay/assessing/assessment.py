@@ -236,23 +236,23 @@ def _cost_of_cap(settings: ReplaySettings, inputs: AssessmentInputs, sample: Rep
     if found is None or not found.one_each_samples:
         return ""
     share = text_formats.percent(found.bound_samples / found.one_each_samples)
-    return f", which bounds the harvest at {share} of that of one task per idle node"
+    return f", which bounds the harvest at {share} of the harvest with one task per idle node"
 
 
 def _assumptions(settings: ReplaySettings, inputs: AssessmentInputs, sample: ReplayedSample) -> list[str]:
     cap = _cost_of_cap(settings, inputs, sample)
     found = [
         f"Work: {inputs.workload.sentence}." if inputs.workload else f"Work: the tasks of {inputs.tasks}.",
-        f"At most {settings.max_tasks:,} tasks compete at a time (--max-tasks){cap}.",
+        f"Up to {settings.max_tasks:,} tasks compete at a time (--max-tasks){cap}.",
         f"{progress_kept.in_short(settings.progress)}.",
-        f"Starting and rescaling take the times of the tasks, multiplied by {settings.cost_factor:g} (--cost-factor).",
+        f"Start and rescale times of the tasks, multiplied by {settings.cost_factor:g} (--cost-factor).",
         "Nodes return immediately and without notice; batch jobs always get their nodes.",
     ]
     if inputs.handback_delay_s is not None and inputs.jobs is not None:
         found.append(
-            "What jobs would have waited: each job keeps its nodes, its run time and its turn on each node; a node "
+            "Waiting times of jobs: each job keeps its nodes, its run time and its turn on each node; a node "
             f"idle for more than {text_formats.duration(_start_s(settings, inputs))} (the start of a task) counts as "
-            f"held by a task (--handback-delay). {UPPER_BOUND}"
+            f"used by a task (--handback-delay). {UPPER_BOUND}"
         )
     if not sample.whole:
         found.append(

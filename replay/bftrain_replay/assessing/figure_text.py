@@ -31,8 +31,8 @@ def headline(found: LogAssessment) -> str:
     share = text_formats.percent(found.of_machine.median if found.of_machine else None)
     own = text_formats.count(found.harvest.median / HOURS_A_WEEK)
     return (
-        f"About {interval(found.harvest)} node-hours a week can be harvested from the idle nodes: "
-        f"{share} of all node-time, as much as {own} nodes of your own"
+        f"About {interval(found.harvest)} node-hours a week can be harvested from the idle nodes: {share} "
+        f"of all node-time, equal to {own} full-time nodes"
     )
 
 
@@ -41,9 +41,9 @@ def certainty(found: LogAssessment) -> str:
     log = found.log
     blocks = text_formats.counted(log.blocks, log.block)
     if log.blocks == 1:
-        text = f"The log is {text_formats.duration(log.span_s)} long, too short for an interval"
+        text = f"The log is {text_formats.duration(log.span_s)} long, not enough for an interval"
     else:
-        text = f"Intervals hold 90 % of resamples of {blocks}{too_narrow(log.blocks)}"
+        text = f"Intervals contain 90 % of resamples of {blocks}{too_narrow(log.blocks)}"
         if log.blocks_replayed < log.blocks_in_all:
             text += f"; {log.blocks_replayed:,} of {log.blocks_in_all:,} {log.replayed_block}s were replayed"
         text += " (weeks would need a log of four)" if log.block == "day" and log.blocks_replayed == log.blocks else ""
@@ -64,20 +64,20 @@ def batch_jobs(found: HandbackEffect) -> str:
     cost = f"{interval(found.node_h_a_week)} node-hours a week"
     if found.jobs is None:
         return (
-            f"If a node takes {delay} to be free, jobs wait for it at {interval(found.moments_a_week)} moments a week, "
-            f"{cost} at most; pass --records to see which jobs."
+            f"If a node takes {delay} to be free, jobs wait for it at {interval(found.moments_a_week)} "
+            f"moments a week, up to {cost}; pass --records to see which jobs."
         )
     worst = found.worst_user
     text = (
-        f"If a node takes {delay} to be free, at most {interval(found.delayed, text_formats.percent)} of "
-        f"{text_formats.counted(found.jobs, 'job')} start later, by at most "
+        f"If a node takes {delay} to be free, up to {interval(found.delayed, text_formats.percent)} of "
+        f"{text_formats.counted(found.jobs, 'job')} start later, by up to "
         f"{interval(found.mean_s, text_formats.duration)} on average over all jobs and "
         f"{text_formats.duration(found.most_s)} for one job. {UPPER_BOUND}"
     )
     if worst is not None:
         text += (
             f" Most affected: user {worst.name}, {text_formats.counted(worst.jobs, 'job')}, "
-            f"at most {text_formats.duration(worst.mean_s)} more on average."
+            f"up to {text_formats.duration(worst.mean_s)} more on average."
         )
     return text
 
@@ -109,15 +109,15 @@ def open_questions(found: LogAssessment) -> Iterator[str]:
         yield "Value: give --node-hour-price; for energy --node-watts idle=..,busy=.., --price-kwh and --co2."
     if not found.groups:
         yield (
-            "On which nodes: the log tells neither kinds nor partitions of its nodes, and their names no racks; --kinds"
+            "Harvest by node group: the log lists no kinds or partitions, and node names reveal no racks; --kinds"
             " FILE names kinds."
         )
     if found.handback is None:
         yield "Effect on batch jobs: give the time until a node is free, such as --handback-delay 30s."
     elif found.handback.jobs is None:
         yield (
-            "Which jobs would wait, and whose: a log tells states of nodes only; assess records with start, end and "
-            "nodes of each job, or name by --records those that the log was imported from."
+            "Which jobs and users would wait: a log only has node states; assess records with "
+            "start, end and nodes of each job, or pass the imported records with --records."
         )
     if not found.what_ifs:
         yield "What if restarts take minutes, and which tasks do the most: leave out --quick."

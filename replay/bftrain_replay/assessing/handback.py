@@ -83,7 +83,7 @@ def jobs_of(
 
 def _check_sources(sources: Sequence[ProvenanceSource], log: EventLog, paths: Sequence[Path]) -> None:
     if {each.sha256 for each in sources} != {each.sha256 for each in log.provenance.sources}:
-        what = "are not the records that the log was made of"
+        what = "are not the records of this log"
         names = ", ".join(each.name for each in log.provenance.sources)
         raise BadInput(what, where=", ".join(map(str, paths)), fix=f"pass only {names}")
 

@@ -37,8 +37,8 @@ _TASK_FACTORS: Final = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 _COST_FACTORS: Final = (0.25, 1.0, 4.0, 10.0)
 MOST_TASKS_FACTOR: Final = 4  # the largest of the factors above
 _LEADS_S: Final = (30.0, 120.0, 600.0)
-_ON_DISK: Final = "disk:1800"
-_ON_NOTICE: Final = "memory:1"  # equivalent to a save at the last moment
+_DISK_PROGRESS: Final = "disk:1800"
+_NOTICE_PROGRESS: Final = "memory:1"  # equivalent to a save at the last moment
 MOST_MODELS: Final = 12  # each is a replay
 _EVENTS_OF_MIX: Final = 4_000  # replayed log changes per mix; a few seconds of run time
 _TOGETHER: Final = (2, 3)  # mixes of the best two and three models, and of all
@@ -156,8 +156,8 @@ def _costs(settings: ReplaySettings) -> Iterator[Variation]:
 def _kept(settings: ReplaySettings) -> Iterator[Variation]:
     yield Variation(what=PROGRESS, label="as assumed", option=f"--progress {settings.progress}")
     for what, label, progress in (
-        (PROGRESS, "on disk every 30 min", _ON_DISK),
-        (NOTICE, "saved on notice", _ON_NOTICE),
+        (PROGRESS, "on disk every 30 min", _DISK_PROGRESS),
+        (NOTICE, "saved on notice", _NOTICE_PROGRESS),
     ):
         if progress != settings.progress:
             changed = replace(settings, progress=progress)
@@ -165,10 +165,10 @@ def _kept(settings: ReplaySettings) -> Iterator[Variation]:
 
 
 def _leads(settings: ReplaySettings) -> Iterator[Variation]:
-    changed = replace(settings, progress=_ON_NOTICE)
+    changed = replace(settings, progress=_NOTICE_PROGRESS)
     for lead_s in _LEADS_S:
         label = text_formats.duration(lead_s)
-        option = f"--progress {_ON_NOTICE}, on the log of bftrain slice --leave-early {lead_s:g}"
+        option = f"--progress {_NOTICE_PROGRESS}, on the log of bftrain slice --leave-early {lead_s:g}"
         yield Variation(what=LEAD, label=label, option=option, value=lead_s, settings=changed, lead_s=lead_s)
 
 
@@ -205,7 +205,7 @@ def models_of(paths: Sequence[Path]) -> dict[str, Profile]:
     """Return the models of these profile files (default: the bundled ones); raise if there are too many to replay."""
     found = catalogue(paths)
     if len(found) > MOST_MODELS:
-        what, fix = f"{len(found):,} models are too many", f"give {MOST_MODELS} at most"
+        what, fix = f"{len(found):,} models exceed the limit", f"give {MOST_MODELS} or fewer"
         raise BadInput(what, where=", ".join(map(str, paths)), fix=fix)
     return found
 

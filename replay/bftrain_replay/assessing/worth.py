@@ -36,7 +36,7 @@ class NodePrices(msgspec.Struct, frozen=True, kw_only=True):
         for name in self.__struct_fields__[:-1]:
             checks.optional_number(self, name, at_least=0.0)
         if (self.idle_watts is None) != (self.busy_watts is None):
-            checks.reject(self, "busy_watts", "goes with idle_watts", "give both, as idle=100,busy=400")
+            checks.reject(self, "busy_watts", "requires idle_watts", "give both, as idle=100,busy=400")
         if self.idle_watts is not None and self.busy_watts is not None and self.busy_watts < self.idle_watts:
             checks.reject(self, "busy_watts", "is less than idle_watts", "give both, as idle=100,busy=400")
         if self.off_watts is not None and (self.idle_watts is None or self.off_watts > self.idle_watts):

@@ -60,7 +60,7 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 @click.option("--co2", metavar="G/KWH", type=click.FloatRange(min=0), help="Grams of carbon dioxide of a kWh.")
 @click.option("--node-hour-price", type=click.FloatRange(min=0), help="Value of a node-hour.")
 @click.option("--currency", default="EUR", help="Currency of the prices [EUR].")
-@heading("What is assumed")
+@heading("Assumptions")
 @click.option("--tasks", "task_file", type=_existing_file, help="Task file [identical trials, more than fit].")
 @click.option("--max-tasks", type=click.IntRange(min=1), help="Maximum number of competing tasks [35].")
 @click.option(

@@ -196,7 +196,7 @@ def _replayed(
     with watched(out, max(window.end_s - window.begin_s for window in sample.windows)) as watch:
         found = replay_sample(sample, tasks, settings, watch)
     if found is None:
-        raise Interrupted("interrupted; nothing was written")
+        raise Interrupted("interrupted; no file was written")
     return found
 
 
@@ -206,7 +206,7 @@ def next_step(found: LogAssessment, files: Sequence[Path], *, is_log: bool) -> s
     if found.sure.median < SURE_BELOW * found.harvest.median:
         return f"settle the doubtful idle time: bftrain import {names} --dry-run"
     if not found.harvest.median > 0.0:
-        return f"see why nothing can be harvested: bftrain {'inspect' if is_log else 'import'} {names}"
+        return f"see the reason: bftrain {'inspect' if is_log else 'import'} {names}"
     if not any(worth_rows(found)):
         return f"add its value: bftrain assess {names} --node-watts idle=150,busy=500 --price-kwh 0.20"
     return "try it: bftrain live --example slurm > site.toml; bftrain live check --config site.toml"
@@ -268,19 +268,19 @@ def _if(found: LogAssessment) -> Iterator[RenderableType]:
     from rich.text import Text
 
     for words, kinds in _IF.items():
-        said = [
+        labels = [
             f"{row.label}: {text_formats.count(row.harvest.median)}{' (assumed)' if row.assumed else ''}"
             for row in found.what_ifs
             if row.what in kinds
         ]
-        if said:
-            yield Text(f"{words} {', '.join(said)}")
+        if labels:
+            yield Text(f"{words} {', '.join(labels)}")
 
 
 def _mixes(found: LogAssessment) -> Iterator[RenderableType]:
     """Yield a line on the tasks with the most work."""
     from rich.text import Text
 
-    said = [f"{mix_name(row, found.mixes)}: {text_formats.count(row.work.median)}" for row in found.mixes[:_MIXES]]
-    if said:
-        yield Text(f"Most work per week, in hours of one node: {', '.join(said)}")
+    labels = [f"{mix_name(row, found.mixes)}: {text_formats.count(row.work.median)}" for row in found.mixes[:_MIXES]]
+    if labels:
+        yield Text(f"Most work per week, in hours on a single node: {', '.join(labels)}")

@@ -75,10 +75,10 @@ def _words(found: Comparison, *, difference: bool) -> RenderableType:
     for group in found.groups:
         rows = []
         for figure in group.figures:
-            said = figure.texts
+            texts = figure.texts
             if difference:
-                said = (said[0], *(figure.change(place) for place in range(1, len(said))))
-            cells = [ReplayCell(words(text), place in figure.best) for place, text in enumerate(said)]
+                texts = (texts[0], *(figure.change(place) for place in range(1, len(texts))))
+            cells = [ReplayCell(words(text), place in figure.best) for place, text in enumerate(texts)]
             rows.append(FigureRow(words(figure.short or figure.label), cells, figure.change(1) if change else ""))
         groups.append(RowGroup(words(group.title), rows))
     differences = [

@@ -77,7 +77,7 @@ def command(folder: Path, *, unit: str, quick: bool, no_cache: bool, out: Output
 
     names = frozenset({_LOG, _TASKS, REPORT_FILE})
     kind = ResultKind(title="demo", form="bftrain replay", summary=f"{_REPLAY}/summary.json", names=names)
-    demo_folder = ResultFolder(folder, kind, goes_on=True)  # an earlier demo is replaced
+    demo_folder = ResultFolder(folder, kind, continues=True)  # an earlier demo is replaced
     with demo_folder as demo, _replay_folder(folder, log, tasks) as result, TemporaryDirectory() as scratch:
         if result.holds_finished:
             out.say(f"replacing the earlier demo in {folder}")

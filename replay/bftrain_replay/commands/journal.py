@@ -42,7 +42,7 @@ def command() -> None:
 @_journal_file
 @click.option("--task", "tasks", metavar="NAME", multiple=True, help="Only steps of this task; may be given again.")
 @click.option("--node", "nodes", metavar="NODES", multiple=True, help="Only steps of these nodes, such as n[1-4].")
-@click.option("--since", metavar="TIME", help="Only from then on: 2026-11-25T17:00, or seconds.")
+@click.option("--since", metavar="TIME", help="Only after this time: 2026-11-25T17:00, or seconds.")
 @click.option("--until", metavar="TIME", help="Only until then.")
 @click.option("--last", metavar="STEPS", type=click.IntRange(1), help="Only this many of the latest steps.")
 @prints_results
@@ -100,7 +100,7 @@ def _row(step: JournalStep) -> tuple[object, ...]:
 @_journal_file
 @prints_results
 def plan(path: Path, out: Output) -> None:
-    """Print which task holds which nodes where JOURNAL ends, for a program that takes over from there."""
+    """Print each task's nodes after the last entry of JOURNAL, for a program that takes over."""
     from bftrain.journal import Journal
     from bftrain.rerun import restore
 
@@ -116,7 +116,7 @@ def plan(path: Path, out: Output) -> None:
 def verify(path: Path, out: Output) -> None:
     """Decide every step of JOURNAL again; exit 3 if any decision differs from the recorded one.
 
-    Of a journal whose older steps were removed, it begins with the snapshot after them.
+    If older steps were removed, the rerun starts from the snapshot after them.
     """
     from bftrain.journal import Journal
     from bftrain.rerun import Rerun
@@ -143,7 +143,7 @@ def verify(path: Path, out: Output) -> None:
 @command.command(
     cls=DocumentedCommand,
     example="bftrain journal replay live.db -o recorded --baseline greedy",
-    epilog="Settings, nodes and tasks are those of the journal. To change them, use bftrain journal export.",
+    epilog="The journal supplies settings, nodes and tasks. To change them, use bftrain journal export.",
 )
 @_journal_file
 @click.option("-o", "--output", "folder", metavar="DIR", type=_folder, help="Folder for the result.")

@@ -86,7 +86,7 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("-o", "--output", "folder", metavar="DIR", type=_folder, help="Folder for the result. [required]")
 @click.option("--tasks", "task_file", type=_existing_file, help=_TASKS)
 @baseline_option
-@heading("What is replayed")
+@heading("Input")
 @cluster_option
 @click.option(
     "--until", "until_s", type=DurationType(min=0, min_open=True), help="On a cluster: time limit in seconds."

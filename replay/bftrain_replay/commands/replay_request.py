@@ -1,4 +1,4 @@
-"""The request of a replay or of rounds, and how commands end that were interrupted or lack figures."""
+"""The request of a replay or of rounds, and the end of commands that were interrupted or lack figures."""
 
 from __future__ import annotations
 
@@ -77,6 +77,6 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True):
     def check_cluster_alone(self) -> None:
         """Raise for options that a cluster sets itself."""
         if self.log is not None:
-            raise UsageError("a cluster takes the place of a log", where="--cluster", fix="leave LOG or --cluster out")
+            raise UsageError("a cluster takes the place of a log", where="--cluster", fix="omit LOG or --cluster")
         if self.kinds is not None:
             raise UsageError("a cluster names its kinds itself", where="--kinds", fix="omit it")

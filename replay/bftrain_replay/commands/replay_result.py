@@ -45,10 +45,10 @@ def in_words(study: ReplayStudy, title: str) -> RenderableType:
     idle = "node-hours" if study.fixed is not None else f"idle node-hours, {share} of the node-time"
     heading = Text(f"{title}: {idle_h} {words(idle)}")
     headline = study.headline
-    said = [Text(text) for text in (headline.sentence, *headline.caveats, headline.assumed)] if headline else []
+    lines = [Text(text) for text in (headline.sentence, *headline.caveats, headline.assumed)] if headline else []
     ends = [Text(line) for line in _ends(study)]
     more = [Text(""), sensitivity_table(study.sensitivity)] if study.sensitivity else []
-    return Group(heading, *said, figures, *ends, *more)
+    return Group(heading, *lines, figures, *ends, *more)
 
 
 def _ends(study: ReplayStudy) -> Iterator[str]:

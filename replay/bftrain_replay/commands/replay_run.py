@@ -113,7 +113,7 @@ def exit_if_interrupted(done: ReplayStudy, folder: Path, *, written: bool = True
 def replay_log(asked: ReplayRequest, out: Output) -> None:
     """Replay a log against the tasks of a file, or against trials; write the result and print it."""
     if asked.until_s is not None:
-        raise UsageError("goes with --cluster only", where="--until", fix="choose a --window of the log")
+        raise UsageError("requires --cluster", where="--until", fix="choose a --window of the log")
     log, folder = asked.log, asked.folder
     if log is None or folder is None:
         fix = "bftrain replay LOG --tasks TASKS -o DIR, or --cluster NODES instead of LOG"

@@ -35,7 +35,7 @@ _SUFFIXES: Final = frozenset({".html", ".htm", _TRACE})
     "page",
     metavar="FILE",
     type=_file,
-    help="The page; or a trace for Perfetto, if FILE ends in .json [DIR/report.html].",
+    help="The page, or with suffix .json a trace for Perfetto [DIR/report.html].",
 )
 @rare("to", hint="-o FILE.json")
 @click.option("--to", expose_value=False)
@@ -52,7 +52,7 @@ def command(
     from bftrain_replay.saved_run import load_run
 
     if page is not None and page.suffix not in _SUFFIXES:
-        raise UsageError(f"'{page}' ends in neither .html nor .json", where="-o", fix="name a page or a trace so")
+        raise UsageError(f"'{page}' has neither suffix .html nor .json", where="-o", fix="name a page or a trace so")
     elsewhere = {form: target for form, target in (("svg", svg), ("png", png)) if target is not None}
     if page is not None and page.suffix == _TRACE:
         if elsewhere or title or static:

@@ -135,9 +135,9 @@ def _reproduce(
     from bftrain_replay.sweeping.sweep_passes import OutcomeFile
     from bftrain_replay.sweeping.sweep_table import PointState
 
-    goes_on = page.continues(folder, experiment, request)
+    continues = page.continues(folder, experiment, request)
     page.check_pictures(folder, request)
-    with ResultFolder(folder, page.KIND, goes_on=goes_on, advice="name another folder") as result:
+    with ResultFolder(folder, page.KIND, continues=continues, advice="name another folder") as result:
         with OutcomeFile(folder) as outcomes:
             done = _run(experiment, request, outcomes, executor, out)
         written = not done.count(PointState.OPEN) or not result.holds_finished

@@ -170,7 +170,7 @@ def _warnings(result: RoundResult) -> Iterator[str]:
             "--set max-backlog; the queue grows without bound; the run stops here"
         )
     if summary.ended == "stalled":
-        yield f"stalled: {summary.waiting:,} tasks wait, none runs, and nothing will change that; the run stops here"
+        yield f"stalled: {summary.waiting:,} tasks wait, none runs, and no event can change that; the run stops here"
     if summary.measured_finished < summary.measured:
         left = summary.measured - summary.measured_finished
         yield f"{left:,} of {summary.measured:,} measured tasks are not done: the means cover only the other tasks"

@@ -94,7 +94,7 @@ def command(
 def _warnings(result: ScheduleResult) -> Iterator[str]:
     jobs, schedule, summary = result.workload.jobs, result.schedule, result.summary
     for job in schedule.refused[:MOST_NAMED]:
-        yield f"job {jobs.name(job)} wants {jobs.size[job]:,} {summary.unit}s of {schedule.nodes:,}: refused"
+        yield f"job {jobs.name(job)} wants {jobs.size[job]:,} {summary.unit}s of {schedule.nodes:,}: rejected"
     if len(schedule.refused) > MOST_NAMED:
         yield f"{len(schedule.refused):,} jobs in all are larger than the machine; --nodes N sets its size"
     if summary.ended == "overload":

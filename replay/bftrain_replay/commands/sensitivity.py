@@ -126,7 +126,7 @@ class SideReplays:
 
         cache = OutcomeCache.of_user(wanted=self.cached)
         known = cache.count(passes) if cache else 0
-        from_cache = f" ({known} of them from {cache.folder})" if cache and known else ""
+        from_cache = f" ({known} from {cache.folder})" if cache and known else ""
         workers = workers_for(passes)
         about = f", about {each_s * -(-(len(passes) - known) // max(workers, 1)):,.0f} s" if each_s is not None else ""
         count = f"{len(passes)} more replays{from_cache}, {workers} at a time{about}"

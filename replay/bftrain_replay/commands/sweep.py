@@ -145,7 +145,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     if written:
         out.say(f"result: {folder}")
     left = sum(row.state is PointState.OPEN for row in done.rows)
-    fix = "the table gives the reasons; --retry-failed repeats them"
+    fix = "the table shows the reasons; --retry-failed repeats them"
     finish("point", len(done.rows), left, len(done.failed), folder, fix)
 
 

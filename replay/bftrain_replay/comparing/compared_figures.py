@@ -31,10 +31,10 @@ _SAME_FROM: Final = 5e-4  # a relative change below this would be shown as 0.0 %
 
 
 # The parts of a spread that are compared: of times the median, of ratios the worst
-_OF_TIMES: Final = ("mean", "p50", "p95")
-_OF_RATIOS: Final = ("mean", "max", "p95")
+_TIME_STATISTICS: Final = ("mean", "p50", "p95")
+_RATIO_STATISTICS: Final = ("mean", "max", "p95")
 COMMON_TASKS: Final = "tasks_finished_by_all"
-_OF_COMMON_TASKS: Final = ("completion_s", "slowdown", "rho")
+_COMMON_TASK_FIGURES: Final = ("completion_s", "slowdown", "rho")
 
 
 class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +151,7 @@ def groups_of(sides: Sequence[ComparedRun], *, comparable: bool) -> tuple[Figure
         every |= {"Nodes": _nodes(sides), "Rounds": [*rows(FigureTopic.ROUNDS), wall_s]}
     own = list(_chosen_metrics(sides))
     if own:
-        every["Metrics asked for"] = own
+        every["Requested metrics"] = own
     groups = []
     for title, figures in every.items():
         shown = tuple(figure if comparable else replace(figure, best=()) for figure in figures)
@@ -236,20 +236,20 @@ def _computed_of_tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> dic
         common = frozenset(finished[0].name).intersection(*(each.name for each in finished))
         finished = [each.chosen(np.array([name in common for name in each.name], dtype=bool)) for each in finished]
         made |= _shown(COMMON_TASKS, [len(common)] * len(sides))
-    made |= _spread("completion_s", _OF_TIMES, [each.completion_s for each in finished], name="time_to_finish_s")
+    made |= _spread("completion_s", _TIME_STATISTICS, [each.completion_s for each in finished], name="time_to_finish_s")
     if len({each.tasks_unfinished for each in summaries}) == 1:
         made["completion_at_least_s"] = None
     waits_s = [each.waiting_s for each in tasks]  # NaN: it never arrived
     made |= _shown("waited_s.mean", [None if np.isnan(each).all() else float(np.nanmean(each)) for each in waits_s])
     # Compared with exclusive use of the cluster, and of 1/n of its nodes
-    made |= _spread("slowdown", _OF_RATIOS, [each.slowdown for each in finished])
-    made |= _spread("rho", _OF_RATIOS, [each.rho for each in finished])
+    made |= _spread("slowdown", _RATIO_STATISTICS, [each.slowdown for each in finished])
+    made |= _spread("rho", _RATIO_STATISTICS, [each.rho for each in finished])
     counts = [(int((each.rho > 1.0).sum()), int((~np.isnan(each.rho)).sum())) for each in finished]
     made |= _shown("rho_over_1", [above / known if known else None for above, known in counts])
     if common is not None:
         whole = f"of {text_formats.counted(len(common), 'task')} finished in all runs"
         for name, row in made.items():
-            if row is not None and name.startswith(_OF_COMMON_TASKS):
+            if row is not None and name.startswith(_COMMON_TASK_FIGURES):
                 definition = replace(row.definition, label=f"{row.label} {whole}")
                 short = f"{row.label.replace(' time', '')} of {len(common):,}"
                 made[name] = replace(row, definition=definition, short=short)

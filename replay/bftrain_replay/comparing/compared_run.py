@@ -93,7 +93,7 @@ class SummaryFigures(ReplaySummary, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
-            raise ValueError(f"the unit is none of {', '.join(UNITS)}: {self.unit!r:.40}")
+            raise ValueError(f"the unit must be one of {', '.join(UNITS)}, not {self.unit!r:.40}")
         for known, figures, name in ((PLAIN, self.unused_node_h, "unused_node_h"), (USUAL_LOSSES, self.lost, "lost")):
             missing = [str(each) for each in known if each not in figures]
             if missing:

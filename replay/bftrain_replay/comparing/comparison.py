@@ -204,12 +204,12 @@ def _differences(sides: Sequence[ComparedRun]) -> Iterator[str]:
         yield "they were given different tasks: their figures are not of the same work, and none is marked as best"
     measured = settings_differences.measured_of(sides)
     if len(measured) > 1:
-        said = ", ".join(each or "all" for each in measured)
-        yield f"their means are over different tasks ({said}), and none is marked as best"
+        texts = ", ".join(each or "all" for each in measured)
+        yield f"their means are over different tasks ({texts}), and none is marked as best"
     if not settings_differences.same_end(sides):
         ends = {side.label: side.summary.until_s for side in sides}
-        said = ", ".join(f"{of}: {'no bound' if at is None else text_formats.duration(at)}" for of, at in ends.items())
-        yield f"they were stopped at different times ({said}), and none is marked as best"
+        texts = ", ".join(f"{of}: {'no bound' if at is None else text_formats.duration(at)}" for of, at in ends.items())
+        yield f"they were stopped at different times ({texts}), and none is marked as best"
 
 
 LONGEST: Final = 20  # letters; from longer ones the words that all have in common are left out

@@ -130,7 +130,7 @@ def node_time(
     order = [_USEFUL, *(cause.name for cause in reversed(CAUSES))]  # losses are stacked next to useful work
     rows = [row for side in sides for row in _bar(side, order, words)]
     shown = sorted({row["place"] for row in rows})
-    said = "; ".join(f"{row['replay']}, {row['part']}: {row['words']}" for row in rows)
+    summary = "; ".join(f"{row['replay']}, {row['part']}: {row['words']}" for row in rows)
     look = {"labelLimit": 150, "labelColor": "@ink", "domain": False, "ticks": False}
     labels = {"domain": [side.label for side in sides]}
     bar = {"type": "bar", "height": {"band": 0.72}, "stroke": "@page", "strokeWidth": 1, "tooltip": TOOLTIP}
@@ -138,7 +138,7 @@ def node_time(
     figure = ChartFigure(
         name="node-time",
         title="",
-        alt=f"{words('Where the idle node-time of each replay went')}. {said}.",
+        alt=f"{words('Where the idle node-time of each replay went')}. {summary}.",
         caption="Point at a part of a bar to see how much it is.",
         height=_ROW * len(sides),
         spec={
@@ -213,7 +213,7 @@ def fairness(sides: Sequence[ComparedRun]) -> ChartFigure | None:
         title="Finish-time fairness",
         alt=f"The share of all tasks below each rho. {summary}.",
         caption="rho is the completion time divided by the time on 1/n of the pool, with n tasks in the system. "
-        "Tasks right of the dashed line paid for others; the further a line reaches, the less fair.",
+        "Tasks right of the dashed line paid for other tasks; the further a line reaches, the less fair.",
         height=240,
         spec=over_ratios(lines, "rho", _colour_scale(sides)),
     )

@@ -64,11 +64,11 @@ def _figures(comparison: ComparedReplays) -> HtmlTable:
     for group in comparison.groups:
         rows.append((words(group.title),))
         for row in group.figures:
-            said = [
+            cells = [
                 HtmlText(f"<strong>{escape(text)} {BEST}</strong>") if place in row.best else text
                 for place, text in enumerate(row.texts)
             ]
-            rows.append((words(row.label), *said, *((row.change(1),) if two else ())))
+            rows.append((words(row.label), *cells, *((row.change(1),) if two else ())))
     about = {words(row.label): words(row.definition.about) for row in comparison.figures}
     headings = ("", *comparison.labels, *(("change",) if two else ()))
     return HtmlTable(label="Figures", headings=headings, rows=rows, css="compare", about=about)
@@ -96,7 +96,7 @@ def _subtitle(comparison: ComparedReplays) -> str:
         most = max(side.summary.simulated_s for side in comparison.sides)
         nodes = first.summary.nodes
         where = f"of nodes that never leave ({cluster_text(nodes)})" if nodes else comparison.words("of idle nodes")
-        return f"{len(comparison.sides)} replays {where}, over {text_formats.duration(most)} at most."
+        return f"{len(comparison.sides)} replays {where}, over up to {text_formats.duration(most)}."
     log = first.run.log
     count = text_formats.counted(len(log.node_names), comparison.words("node"))
     text = f"{len(comparison.sides)} replays of {count} over {text_formats.duration(log.span_s)}"
@@ -137,7 +137,7 @@ def _why(best: ComparedRun, least: ComparedRun, words: Callable[[str], str]) -> 
             f"{of_least} {words('node-hours')} with {escape(least.label)}, {of_best} with {escape(best.label)}."
         )
     more = [text for text in (_more_of_tasks(best, least, words), _more_of_tasks(least, best, words)) if text]
-    return f"No loss explains most of it, the choice of tasks does: {'; '.join(more)}." if more else ""
+    return f"The choice of tasks explains most of the difference: {'; '.join(more)}." if more else ""
 
 
 def _more_of_tasks(side: ComparedRun, other: ComparedRun, words: Callable[[str], str]) -> str:
@@ -147,12 +147,12 @@ def _more_of_tasks(side: ComparedRun, other: ComparedRun, words: Callable[[str],
     tasks = sorted((task for task in more if more[task] > 0.0), key=lambda task: (-more[task], task))[:_TASKS_NAMED]
     if not tasks:
         return ""
-    said = [
+    labels = [
         f"<em>{escape(task)}</em> ({text_formats.large(more[task])} samples, "
         f"{text_formats.count(here[task][1] - there[task][1])} {words('node-hours')})"
         for task in tasks
     ]
-    return f"more by {', '.join(said)} with {escape(side.label)}"
+    return f"more by {', '.join(labels)} with {escape(side.label)}"
 
 
 def _soonest(comparison: ComparedReplays) -> str:
@@ -173,13 +173,13 @@ def _card(side: ComparedRun, words: Callable[[str], str], *, of_times: bool) -> 
     summary = side.summary
     if of_times or not isinstance(summary, SummaryFigures):
         found = TaskPercentiles.of(side.tasks.completion_s)
-        held = f"{text_formats.percent(summary.coverage)} of the {words('node-time')} held"
+        held = f"{text_formats.percent(summary.coverage)} of the {words('node-time')} allocated"
         note = f"to finish, mean of a task; {summary.tasks_finished:,} of {summary.tasks:,} finished; {held}"
         return side.label, text_formats.duration(found.mean if found else None), note
     hours = harvest_node_h(summary)
     share = text_formats.percent(hours / summary.idle_node_h if summary.idle_node_h else None)
     note = (
-        f"samples harvested in {text_formats.count(hours)} {words('node-hours')}, {share} of what was idle; "
+        f"samples harvested in {text_formats.count(hours)} {words('node-hours')}, {share} of the idle time; "
         f"{summary.tasks_finished:,} of {summary.tasks:,} tasks finished"
     )
     if summary.efficiency is not None:

@@ -73,7 +73,7 @@ def value_table(
     rows: Iterable[Sequence[Any]],
     **more: Any,  # noqa: ANN401 - fields of HtmlTable
 ) -> HtmlTable:
-    """Return a sortable table of values; ``columns`` are the format of each heading. A cell of its own stays."""
+    """Return a sortable table of values; ``columns`` maps headings to formats. An ``HtmlCell`` stays unchanged."""
     forms = tuple(columns.values())
 
     def cell(form: Callable[[Any], str], value: Any) -> HtmlCell:  # noqa: ANN401 - as the format takes it

@@ -158,7 +158,7 @@ def _digits_of_means(values: NDArray[np.float64]) -> int:
     return max(_DIGITS - int(np.log10(max(float(np.abs(values).max()), 1.0))), 1)
 
 
-_AT_ONCE: Final = 1 << 20
+_ROWS_PER_BATCH: Final = 1 << 20
 
 
 def sum_by_key(parts: Iterable[tuple[NDArray[Any], NDArray[np.int64]]]) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -172,7 +172,7 @@ def sum_by_key(parts: Iterable[tuple[NDArray[Any], NDArray[np.int64]]]) -> tuple
         keys.append(key)
         sums.append(numbers)
         waiting += key.size
-        if waiting > max(_AT_ONCE, keys[0].size):
+        if waiting > max(_ROWS_PER_BATCH, keys[0].size):
             merged = _merged(keys, sums)
             keys, sums, waiting = [merged[0]], [merged[1]], 0
     return _merged(keys, sums)

@@ -51,9 +51,9 @@ def _finished(tasks: TaskColumns) -> ChartFigure | None:
     if not came or not finished.known.size or not finished.known[-1] > 0.0:
         return None
     says = (
-        f"Of {text_formats.counted(came, 'task')} {started.known.size:,} began, half of these within "
-        f"{text_formats.duration(float(np.median(started.known)))}; {finished.known.size:,} finished, half of these "
-        f"within {text_formats.duration(float(np.median(finished.known)))}."
+        f"Of {text_formats.counted(came, 'task')} {started.known.size:,} started, half of these "
+        f"within {text_formats.duration(float(np.median(started.known)))}; {finished.known.size:,} finished, half of "
+        f"these within {text_formats.duration(float(np.median(finished.known)))}."
     )
     return ChartFigure(
         name="completion",
@@ -76,7 +76,7 @@ def _rho(tasks: TaskColumns) -> ChartFigure | None:
         return None
     above = float((known > 1.0).mean())
     says = (
-        f"Half of the finished tasks have a rho of at most {text_formats.ratio(float(np.median(known)))}, the largest "
+        f"Half of the finished tasks have a rho up to {text_formats.ratio(float(np.median(known)))}, the largest "
         f"is {text_formats.ratio(float(known[-1]))}; {text_formats.percent(above)} are above 1."
     )
     return ChartFigure(
@@ -102,8 +102,8 @@ def _slowdown(tasks: TaskColumns) -> ChartFigure | None:
     lines = [line for line in lines if line.known.size]
     whole = CumulativeLine("", tasks.slowdown, len(tasks)).known
     says = (
-        f"Half of the finished tasks took at most {text_formats.ratio(float(np.median(whole)))} times as long as the "
-        f"shortest possible, the slowest {text_formats.ratio(float(whole[-1]))} times."
+        f"Half of the finished tasks took up to {text_formats.ratio(float(np.median(whole)))} times "
+        f"their shortest possible time, the slowest {text_formats.ratio(float(whole[-1]))} times."
     )
     hues = ["@used"] if len(lines) == 1 else list(HUES)
     return ChartFigure(

@@ -14,7 +14,7 @@ from bftrain_replay.drawing.figure import category, quantity
 _POINTS: Final = 500  # maximum points per line
 _UNITS: Final = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 _ROOM: Final = 1.03  # factor beyond the largest value on a logarithmic axis, to show the line's end
-_FAR: Final = 12.0  # longest over median; above this ratio a linear axis would only show the longest
+_LOG_AXIS_RATIO: Final = 12.0  # longest over median; above this ratio a linear axis would only show the longest
 _FEW_PERCENT: Final = 2.0
 _WIDEST: Final = 1e5  # maximum ratio of the longest to the shortest value shown
 _NARROWEST: Final = 1.5  # minimum ratio of the limits of a logarithmic axis
@@ -63,7 +63,7 @@ def over_time(lines: Sequence[CumulativeLine], words: str, colours: Mapping[str,
 def _shortest_shown(times_s: NDArray[np.float64]) -> float:
     """Return the start of a logarithmic axis; 0 for a linear one."""
     positive = times_s[times_s > 0.0]
-    if not positive.size or positive.max() <= _FAR * float(np.median(positive)):
+    if not positive.size or positive.max() <= _LOG_AXIS_RATIO * float(np.median(positive)):
         return 0.0
     return max(float(np.percentile(positive, _FEW_PERCENT)), float(positive.max()) / _WIDEST)
 

@@ -26,8 +26,8 @@ _NARROW_ROW: Final = 46
 _BAR: Final = 22
 _ROOM: Final = 0.4  # fraction of the width; longer bars have room for their label inside
 _LATE: Final = 0.6  # fraction of the width beyond which there is more room on the left
-_ON_DARK: Final = {"@used", "@start", "@unnoticed", "@spread"}  # bars with labels in the page's background colour
-_ON_LIGHT: Final = {"@unused", "@rescaling", "@preempted"}
+_DARK_FILLS: Final = {"@used", "@start", "@unnoticed", "@spread"}  # bars with labels in the page's background colour
+_LIGHT_FILLS: Final = {"@unused", "@rescaling", "@preempted"}
 _HINTS: Final = 4
 _LEAST_SHARE: Final = 0.002  # fraction of the idle node-time; smaller steps are not worth an action
 
@@ -49,7 +49,7 @@ class IdleCause(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """Its label, at the beginning of a line."""
         if self.key is UnusedReason.NOT_WORTH:
-            return "Too short to be worth it"  # the label is shorter, for narrow tables
+            return "Not worth a start"  # the label is shorter, for narrow tables
         label = LOST[self.key] if isinstance(self.key, SampleLoss) else UNUSED[self.key]
         return f"{label[:1].upper()}{label[1:]}"
 
@@ -72,7 +72,7 @@ class IdleCause(msgspec.Struct, frozen=True, kw_only=True):
 CAUSES: Final = (
     IdleCause(
         key=UnusedReason.NO_TASK,
-        explanation="The submitted tasks need no more nodes: only more or longer tasks use this time.",
+        explanation="The submitted tasks have enough nodes: only additional or longer tasks use this time.",
     ),
     IdleCause(
         key=UnusedReason.TASK_CAP,
@@ -96,9 +96,7 @@ CAUSES: Final = (
         ends="stayed unused until a decision on them took effect",
         explanation="How much it is depends on how soon decisions take effect: --decision-latency and --min-interval.",
     ),
-    IdleCause(
-        key=UnusedReason.OTHER_KIND, explanation="Only tasks whose speed on these nodes is measured can use them."
-    ),
+    IdleCause(key=UnusedReason.OTHER_KIND, explanation="Only tasks with a measured speed on these nodes can use them."),
     IdleCause(
         key=SampleLoss.START_UP,
         ends="passed while tasks started on new nodes",
@@ -226,7 +224,9 @@ def _row(name: str, bar: tuple[float, float], colour: str, *, idle_h: float, nod
         "tooltip": f"{name}: {short} of the idle {node}-time",
         "colour": colour,
         "edge": "transparent",
-        "ink": ("@page" if colour in _ON_DARK else "@over" if colour in _ON_LIGHT else "@ink") if inside else "@ink",
+        "ink": ("@page" if colour in _DARK_FILLS else "@over" if colour in _LIGHT_FILLS else "@ink")
+        if inside
+        else "@ink",
     }
 
 
@@ -253,7 +253,7 @@ def meanings(run: Run) -> HtmlTable | None:
     if _has_bar(run.summary) and idle_h:
         hours = float(run.summary["ceiling"]["used_node_h"])
         share = text_formats.percent(hours / idle_h)
-        meaning = "what tasks would hold on the same log if starting, rescaling and preemption cost nothing"
+        meaning = "node-time of the tasks on the same log if starting, rescaling and preemption were free"
         rows.append((_CEILING, HtmlCell(f"{text_formats.count(hours)} h", hours), share, meaning))
     if not rows:
         return None

@@ -31,14 +31,14 @@ def nodes(run: Run) -> ChartFigure:
     largest = int(run.nodes_over_time.columns["idle"].max())
     idle, used = (text_formats.count(summary[name] / hours) for name in ("idle_node_h", "used_node_h"))
     most = text_formats.count(largest)
-    says = f"On average {idle} {node}s were idle and {used} of them worked; at most {most} were idle."
+    says = f"On average {idle} {node}s were idle and {used} worked; the peak was {most} idle."
     areas = {"idle": "idle, unused", "used": "used by tasks"}
     if "doubtful" in run.nodes_over_time.columns:
         areas["doubtful"] = _DOUBTFUL  # drawn on top: part of either area
         says += f" Of the idle {node}-time {text_formats.percent(summary['doubtful']['share'])} is doubtful."
     return ChartFigure(
         name="nodes",
-        title=f"Idle {node}s, and how many of them worked",
+        title=f"Idle {node}s, and how many worked",
         says=says,
         alt=f"{says} Drawn over {text_formats.duration(run.end_s)}.",
         caption="Where changes are too dense, the chart shows averages; zoom in to see each change.",
@@ -123,8 +123,8 @@ def holders(run: Run) -> ChartFigure:
             f"left to right, in the colours of their holders: {_owner(run)}, none, or a training task."
         ),
         caption=run.words(
-            "The tasks with the most node-time have their own colours and a name in the legend. If there are too many "
-            "tasks in the picture, all share one colour, which is darker where tasks used more node-time; small shares "
+            "The tasks with the most node-time have their own colours and a name in the legend. With more tasks in the "
+            "picture, all share one colour, which is darker where tasks used more node-time; small shares "
             "are drawn darker than they are. Point at the chart to see the task, the node and the time; "
             f"drag to zoom in on some nodes.{others}{rounding(step_s)}"
         ),

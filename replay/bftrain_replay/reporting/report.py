@@ -36,8 +36,8 @@ from bftrain_replay.run.variations import AS_TASKS_SAY, COSTS, LEAST_GAIN, PROGR
 from bftrain_replay.simulation.progress_kept import DISK, MEMORY, ProgressKept
 
 _ROUNDED: Final = 0.01  # fraction of the mean idle nodes; larger rounding is visible in U
-_SAME: Final = 0.0005  # less would be shown as 0.0 %
-_SEEN: Final = {SIMULATED: "in a simulated schedule", COUNTS: "derived from counts"}
+_NEGLIGIBLE: Final = 0.0005  # less would be shown as 0.0 %
+_SOURCE_WORDS: Final = {SIMULATED: "in a simulated schedule", COUNTS: "derived from counts"}
 _LEFT_BY: Final = {
     RECORDS: "The batch queue",
     COUNTS: "By counts of busy nodes the batch queue",
@@ -74,7 +74,7 @@ def page(run: Run, title: str = "", own: tuple[ChartFigure, ...] | None = None) 
         "node": run.node,
         "figures": FIGURE_OF,
         "meaning": lambda name: run.words(meaning_of(name)),
-        "seen": _SEEN.get(source, "observed"),
+        "seen": _SOURCE_WORDS.get(source, "observed"),
         "part": headline.note(run.end_s, run.log.span_s, complete=summary["complete"]).rstrip(),
         "left_by": run.words(_LEFT_BY[source]),
         "doubts": doubts,
@@ -156,7 +156,7 @@ def _efficiency_note(run: Run) -> str:
     if ran_out(summary):
         return "U is not comparable where work ran out"
     pool, mean = int(summary["dedicated_nodes"]), idle_on_average(summary)
-    note = f"of what {text_formats.counted(pool, run.node)} of their own would do"
+    note = f"of the work of {text_formats.counted(pool, f'dedicated {run.node}')}"
     if abs(mean - pool) >= _ROUNDED * mean:
         note += f" (on average {text_formats.count(mean)} were idle)"
     if summary["ceiling_efficiency"] is not None:
@@ -235,21 +235,21 @@ def _gains(run: Run) -> str:
     summary = run.summary
     baseline = summary["baseline"]
     others = (_label(baseline) if baseline else "", baseline), ("the same without costs", summary["ceiling"])
-    said: dict[str, list[str]] = {}  # statement -> gain and the run compared with
+    changes_by_verb: dict[str, list[str]] = {}  # statement -> gain and the run compared with
     for name, other in others:
         if other and summary["makespan_s"] and other["makespan_s"]:
             change = _change(summary["makespan_s"], other["makespan_s"], ("sooner", "later"), "as soon")
-            said.setdefault("was through with all tasks", []).append(f"{change} {name}")
+            changes_by_verb.setdefault("finished all tasks", []).append(f"{change} {name}")
         elif other and other["harvested"]:
             change = _change(summary["harvested"], other["harvested"], ("less", "more"), "as much")
-            said.setdefault("harvested", []).append(f"{change} {name}")
-    did = "; it ".join(f"{verb} {' and '.join(changes)}" for verb, changes in said.items())
+            changes_by_verb.setdefault("harvested", []).append(f"{change} {name}")
+    did = "; it ".join(f"{verb} {' and '.join(changes)}" for verb, changes in changes_by_verb.items())
     return f"With the same {run.node}s and tasks {_label(summary)} {did}." if did else ""
 
 
 def _change(one: float, other: float, comparatives: tuple[str, str], equal: str) -> str:
     change = one / other - 1.0
-    if abs(change) < _SAME:
+    if abs(change) < _NEGLIGIBLE:
         return f"{equal} as"
     return f"{text_formats.percent(abs(change))} {comparatives[change > 0.0]} than"
 

@@ -51,15 +51,15 @@ def sizes(run: Run) -> ChartFigure | None:
     others = f" {other_tasks(run)} are not drawn." if run.others else ""
     shown = text_formats.count(len(drawn.rows))
     says = (
-        f"{some} held {run.node}s: {text_formats.count(mean)} on average while running, "
-        f"{text_formats.count(largest)} at most."
+        f"{some} used {run.node}s: {text_formats.count(mean)} on average while "
+        f"running, {text_formats.count(largest)} at the peak."
     )
     return ChartFigure(
         name="sizes",
         title="How large each task was, and when",
         says=says,
-        alt=f"{says} A picture with {shown} tasks from top to bottom, in the order of their starts, and the time "
-        f"from left to right; the stronger the colour, the more {run.node}s a task held.",
+        alt=f"{says} A picture with {shown} tasks from top to bottom, sorted by start, and the time from left to "
+        f"right; the stronger the colour, the more {run.node}s a task used.",
         caption=f"Tasks are sorted by start time. Point at the chart to see the task, its number of {run.node}s and "
         f"the time; drag to zoom in on some tasks.{others}{rounding(step_s)}",
         height=int(np.clip(_ROW_PIXELS * len(drawn.rows), 48, 420)),
@@ -227,7 +227,7 @@ def idle_pieces(run: Run) -> ChartFigure | None:
         name="pieces",
         title=f"How long {run.node}s stayed idle",
         says=says,
-        caption=f"Grey: share of the idle times of this length. Blue: their share of the idle {run.node}-time.",
+        caption=f"Grey: share of the idle fragments with this length. Blue: their share of the idle {run.node}-time.",
         height=240,
         spec={
             "data": {"values": rows},

@@ -21,17 +21,17 @@ from bftrain_replay.run.task_figures import TaskColumns
 
 OTHERS: Final = "others"
 _NO_USER: Final = "no user"
-_OURS: Final = frozenset({OTHERS, _NO_USER})  # labels reserved for non-user groups
+_RESERVED_LABELS: Final = frozenset({OTHERS, _NO_USER})  # labels reserved for non-user groups
 _CALLED: Final = "user '"
 _SPREADS: Final = ("completion_s", "slowdown", "rho")
-_FEW: Final = 2  # users that a sentence can compare
+_MOST_COMPARED: Final = 2  # users that a sentence can compare
 _LINES: Final = len(HUES) - 1  # users with separate lines; the rest share one
 _STRETCHES: Final = 2000  # number of time intervals to average over
 
 
 def named(user: str) -> str:
     """Return a user's displayed name, distinct from other names and labels in a chart."""
-    if user in _OURS or user.startswith(_CALLED):
+    if user in _RESERVED_LABELS or user.startswith(_CALLED):
         return f"{_CALLED}{user}'"
     return user or _NO_USER
 
@@ -53,14 +53,14 @@ def users_over_time(run: Run) -> ChartFigure | None:
     edges, until = _held(run)
     series = [_series(user, edges, {"nodes": np.diff(node_s) / np.diff(edges)}) for user, node_s in until.items()]
     whole = float(sum(node_s[-1] for node_s in until.values())) or 1.0
-    said = [f"{user} {text_formats.percent(float(node_s[-1]) / whole)}" for user, node_s in until.items()]
-    return stacked(series, said, run) if series else None
+    labels = [f"{user} {text_formats.percent(float(node_s[-1]) / whole)}" for user, node_s in until.items()]
+    return stacked(series, labels, run) if series else None
 
 
 def shares_so_far(run: Run) -> ChartFigure | None:
     """Return each user's cumulative share of allocated node-time; ``None`` for fewer than two users."""
     edges, until = _held(run)
-    if len(until) < _FEW:
+    if len(until) < _MOST_COMPARED:
         return None
     whole = np.sum(list(until.values()), axis=0)[1:]
     shown = list(until)
@@ -68,13 +68,13 @@ def shares_so_far(run: Run) -> ChartFigure | None:
         _series(user, edges, {"share": np.divide(node_s[1:], whole, out=np.zeros(whole.size), where=whole > 0.0)})
         for user, node_s in until.items()
     ]
-    says = f"In the end {shown[0]} had most of the {run.node}-time that tasks held, {shown[-1]} least."
+    says = f"In the end {shown[0]} had most of the tasks' {run.node}-time, {shown[-1]} least."
     return ChartFigure(
         name="shares",
         title=f"Each user's share of the {run.node}-time so far",
         says=says,
-        alt=f"The share of each user in the {run.node}-time that tasks held up to each moment. {says}",
-        caption="At each moment of all that tasks had held until then. If the run shares by users, users with enough "
+        alt=f"The share of each user in the tasks' {run.node}-time up to each moment. {says}",
+        caption="Shares at each moment cover the whole time before it. If the run shares by users, users with enough "
         "work converge to the shares of their weights.",
         height=200,
         moments=run.moments,
@@ -120,17 +120,17 @@ def _colours(users: Sequence[str], **legend: object) -> dict[str, Any]:
     )
 
 
-def stacked(series: Sequence[StepSeries], said: Sequence[str], run: Run) -> ChartFigure:
-    """Return stacked nodes of users, one series per user; ``said`` describes each user's total share."""
+def stacked(series: Sequence[StepSeries], labels: Sequence[str], run: Run) -> ChartFigure:
+    """Return stacked nodes of users, one series per user; ``labels`` describes each user's total share."""
     moments, node = run.moments, run.node
     shown = [part.of for part in series]
-    says = f"Of the {node}-time that tasks held: {', '.join(said)}."
+    says = f"Of the tasks' {node}-time: {', '.join(labels)}."
     return ChartFigure(
         name="users",
-        title=f"Who held the {node}s",
+        title=f"{run.words('Nodes')} by user",
         says=says,
-        alt=f"{run.words('Nodes')} held by each user's tasks over time, upon each other. {says}",
-        caption=f"Colours lie upon each other: the top is all {node}s that tasks held. Users are ordered by their "
+        alt=f"{run.words('Nodes')} of each user's tasks over time, stacked. {says}",
+        caption=f"Colours are stacked: the top is all {node}s that tasks used. Users are ordered by their "
         f"{node}-time" + (f", and those beyond {len(HUES) - 1} are one." if OTHERS in shown else "."),
         height=240,
         moments=moments,

@@ -135,7 +135,9 @@ def page(result: Reproduction) -> HtmlPage:
         warnings=warnings,
         parts={
             "source": experiment.source,
-            "lead": HtmlText(lead) if data["compared"] else "No value has a published one of the same seeds.",
+            "lead": HtmlText(lead)
+            if data["compared"]
+            else "No value can be compared: no published value has the same seeds.",
             "cards": list(_cards(data, [*chain(*result.values.values())])),
             "agreement": _agreement(result) if data["compared"] else None,
             "results": results,

@@ -185,7 +185,7 @@ class _ChosenSizes:
         """Return each task's size; waiting tasks keep their smallest size."""
         if len(contenders.kinds) > 1:
             fix = "choose a policy that knows kinds, such as optimus"
-            raise BadInput("divides nodes of one kind only", where=contenders.when, fix=fix)
+            raise BadInput("divides nodes of a single kind only", where=contenders.when, fix=fix)
         found = self.chosen(contenders)
         self._runs = found > 0
         least = [task.min_nodes for task in contenders.tasks]

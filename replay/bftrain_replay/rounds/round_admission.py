@@ -8,6 +8,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from bftrain import text_formats
 from bftrain.deciding.admission_control import AdmissionControl
 from bftrain.deciding.task_table import TaskTable
 from bftrain.errors import BftrainError, BrokenPlugin, raised
@@ -70,12 +71,13 @@ class RoundAdmission:
         specs = [self._gangs.specs[place] for place in here.tolist()]
         for spec in specs:
             if 0 < chosen.get(spec.name, 0) < spec.min_nodes:
-                what = f"lets task '{spec.name}' have {chosen[spec.name]} nodes, and it needs {spec.min_nodes}"
-                raise BrokenPlugin(what, where=self._where, fix="exclude tasks whose limit is below min_nodes")
+                limit = text_formats.counted(chosen[spec.name], "node")
+                what = f"limits task '{spec.name}' to {limit}, but it needs {spec.min_nodes}"
+                raise BrokenPlugin(what, where=self._where, fix="exclude tasks with a limit below min_nodes")
         competing: Places = here[np.array([spec.name in chosen for spec in specs], dtype=bool)]
         return competing
 
-    def came(self, places: Places, time_s: float) -> None:
+    def arrived(self, places: Places, time_s: float) -> None:
         """Report arrivals."""
         specs = [self._gangs.specs[place] for place in places.tolist()]
         self._tasks.place |= {spec.name: place for spec, place in zip(specs, places.tolist(), strict=True)}

@@ -16,7 +16,7 @@ from bftrain_replay.simulation.replay_settings import NO
 
 T = TypeVar("T")
 
-_AT_ONCE: Final = 300  # wishes converted at a time: nodes mostly run out early
+_WISHES_PER_BATCH: Final = 300  # wishes converted at a time: nodes mostly run out early
 
 
 def pack(task: Places, kind: Places, nodes: Places, free: Places) -> Places:
@@ -27,8 +27,8 @@ def pack(task: Places, kind: Places, nodes: Places, free: Places) -> Places:
     """
     room, has, granted = free.tolist(), set[int](), []
     left = sum(room)
-    for first in range(0, task.size, _AT_ONCE):
-        columns = (column[first : first + _AT_ONCE].tolist() for column in (task, kind, nodes))
+    for first in range(0, task.size, _WISHES_PER_BATCH):
+        columns = (column[first : first + _WISHES_PER_BATCH].tolist() for column in (task, kind, nodes))
         for place, (who, where, count) in enumerate(zip(*columns, strict=True), first):
             if count <= room[where] and who not in has:
                 room[where] -= count
@@ -169,7 +169,7 @@ class RoundChoice:
             there = one in tasks and other in tasks and kind in kinds and one != other
             numbers = np.isfinite(speeds).all() and min(speeds) >= 0.0 and not np.isnan(priority)
             if not (there and numbers and nodes[one] == nodes[other]):
-                fix = "pair two tasks of one gang by number, on a kind by number, each at a finite speed"
+                fix = "pair two tasks of the same gang by number, on a kind by number, each at a finite speed"
                 self._reject(contenders, f"gave the pair {tuple(wish)}", fix)
         return PairWishes.of(wishes) if wishes else None
 

@@ -103,7 +103,7 @@ class RoundEngine:
         self._here: Places = np.zeros(0, dtype=np.intp)  # tasks that arrived and have not finished
         self._running = np.zeros(count, dtype=bool)  # working memory, to allocate it once
         self._had_pairs = False  # whether the previous step had pairs
-        self._come = 0
+        self._arrived = 0
         self._version = 0
         self._choice: tuple[Places, Places] | None = None
         self._admitted: Places = np.zeros(0, dtype=np.intp)
@@ -156,12 +156,22 @@ class RoundEngine:
         state.orders_left = len(orders)
         state.bind(orders=np.ascontiguousarray(orders))
         compiled.set_here(self._here)
-        state.come, state.round, state.now_s, state.idle_rounds = self._come, self._round, self.now_s, self._idle_rounds
+        state.come, state.round, state.now_s, state.idle_rounds = (
+            self._arrived,
+            self._round,
+            self.now_s,
+            self._idle_rounds,
+        )
         state.unmeasured, state.pairs, state.due_s = self._unmeasured, times.count, policy.resets.due_s
         state.dirty, state.reset_s = policy.resets.changed_since(self._version), policy.resets.reset_s
         compiled.simulate(self.steps)
         self._chooser.use_orders(len(orders) - state.orders_left)
-        self._come, self._round, self.now_s, self._idle_rounds = state.come, state.round, state.now_s, state.idle_rounds
+        self._arrived, self._round, self.now_s, self._idle_rounds = (
+            state.come,
+            state.round,
+            state.now_s,
+            state.idle_rounds,
+        )
         self._unmeasured, policy.resets.due_s = state.unmeasured, state.due_s
         self._version += state.changes
         times.take_new(state.pairs)
@@ -203,15 +213,15 @@ class RoundEngine:
                 self._step()
 
     def _why_to_end(self) -> str:
-        wait_for_members = self._come == len(self.gangs)
-        if wait_for_members and not self._here.size:
+        all_arrived = self._arrived == len(self.gangs)
+        if all_arrived and not self._here.size:
             return ALL_DONE
         if self._settings.measure and not self._unmeasured:
             return MEASURED_DONE
         if self.now_s >= self._limit_s:
             return LOG_END if self._limit_s == self._supply.end_s else UNTIL
-        nothing_comes = wait_for_members and self._supply.next_s == math.inf and self._due_s == math.inf
-        if self._idle_rounds >= _PATIENCE and nothing_comes:
+        no_further_event = all_arrived and self._supply.next_s == math.inf and self._due_s == math.inf
+        if self._idle_rounds >= _PATIENCE and no_further_event:
             return STALLED
         return ""
 
@@ -223,18 +233,18 @@ class RoundEngine:
     @property
     def _next_arrival_s(self) -> float:
         """The submission time of the next task; infinite after the last one."""
-        return float(self.gangs.submit_s[self._come]) if self._come < len(self.gangs) else math.inf
+        return float(self.gangs.submit_s[self._arrived]) if self._arrived < len(self.gangs) else math.inf
 
     def _arrivals(self) -> None:
         if self.now_s < self._next_arrival_s:
             return
-        come = int(np.searchsorted(self.gangs.submit_s, self.now_s, side="right"))
-        self._here = np.concatenate((self._here, np.arange(self._come, come)))
+        arrived = int(np.searchsorted(self.gangs.submit_s, self.now_s, side="right"))
+        self._here = np.concatenate((self._here, np.arange(self._arrived, arrived)))
         if self._entry is not None:
-            self._entry.came(np.arange(self._come, come), self.now_s)
-        self._come = come
+            self._entry.arrived(np.arange(self._arrived, arrived), self.now_s)
+        self._arrived = arrived
         self._changed()
-        if come < len(self.gangs) and self._backlog_s() > self._settings.max_backlog_s:
+        if arrived < len(self.gangs) and self._backlog_s() > self._settings.max_backlog_s:
             self.ended = OVERLOAD  # the queue would empty without further arrivals
 
     def _backlog_s(self) -> float:
@@ -376,9 +386,11 @@ class RoundEngine:
         """Apply the shares exactly until tasks or nodes arrive or leave; finished tasks leave then, as in Gavel."""
         here, begin_s, gangs = self._here, self.now_s, self.gangs
         shares = self._ideal_shares(here)
-        comes = self._come < len(gangs)
+        more_arrive = self._arrived < len(gangs)
         self.now_s = min(
-            self._next_arrival_s if comes else begin_s + self._settings.round_s, self._supply.next_s, self._limit_s
+            self._next_arrival_s if more_arrive else begin_s + self._settings.round_s,
+            self._supply.next_s,
+            self._limit_s,
         )
         passed_s = self.now_s - begin_s
         samples = np.minimum((gangs.speeds[here] * shares).sum(axis=1) * passed_s, self.progress.left[here])

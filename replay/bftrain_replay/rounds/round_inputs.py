@@ -90,7 +90,7 @@ class TaskGangs:
     fastest: Places
     best: Floats
     most: Mapping[str, int]
-    said: list[TaskSpec]  # inputs before batches were chosen
+    stated: list[TaskSpec]  # inputs before batches were chosen
     batches: Floats
     pairs: PairTable
     actual: TaskGangs | None = None
@@ -100,7 +100,7 @@ class TaskGangs:
 
     def put(self, place: int, task: TaskSpec) -> None:
         """Replace the task in a row; its size is its smallest."""
-        self.said[place], self.specs[place] = task, by_progress(task)
+        self.stated[place], self.specs[place] = task, by_progress(task)
         self.submit_s[place], self.weight[place] = task.submit_s, task.weight
         self.start_cost_s[place] = task.start_cost_s
         self.work[place] = np.inf if task.work_samples is None else task.work_samples
@@ -115,7 +115,7 @@ class TaskGangs:
         for place, count in zip(places.tolist(), nodes.tolist(), strict=True):
             if count != self.nodes[place]:
                 self.nodes[place] = count
-                self.batches[place] = _batches_on(self.said[place], count, self.most)
+                self.batches[place] = _batches_on(self.stated[place], count, self.most)
                 self._set_speeds(place)
 
     def set_curve(self, place: int, curve: SpeedCurve) -> None:
@@ -141,8 +141,8 @@ def gangs_of(
     Raises for a task that can never run. With ``sizes`` the policy chooses each task's size.
     """
     chosen = "" if sizes else settings.gang
-    said = [task if sizes else _gang(task, chosen) for task in sorted(tasks, key=lambda task: task.submit_s)]
-    specs = [by_progress(task) for task in said]
+    stated = [task if sizes else _gang(task, chosen) for task in sorted(tasks, key=lambda task: task.submit_s)]
+    specs = [by_progress(task) for task in stated]
     kinds, nodes = tuple(most), [task.min_nodes for task in specs]
     speeds = np.array([_speeds(task, count, most) for task, count in zip(specs, nodes, strict=True)])
     speeds = speeds.reshape(len(specs), len(kinds))
@@ -158,9 +158,9 @@ def gangs_of(
         fastest=np.argsort(-speeds, axis=1, kind="stable"),
         best=np.array([_best(task, row, most) for task, row in zip(specs, speeds.tolist(), strict=True)]),
         most=most,
-        said=said,
+        stated=stated,
         batches=np.array(
-            [_batches_on(task, count, most) for task, count in zip(said, nodes, strict=True)], dtype=np.float64
+            [_batches_on(task, count, most) for task, count in zip(stated, nodes, strict=True)], dtype=np.float64
         ).reshape(len(specs), len(kinds)),
         pairs=PairTable(settings.pairs),
     )
@@ -220,8 +220,8 @@ def _speeds(task: TaskSpec, nodes: int, most: Mapping[str, int]) -> list[float]:
     if any(speeds):
         return speeds
     there = ", ".join(f"{count} of '{kind}'" if kind else f"{count}" for kind, count in most.items())
-    what = f"can never run: it needs {nodes} nodes of one kind on which it has a speed, and there are {there or 'none'}"
-    raise BadInput(what, where=f"task '{task.name}'", fix="omit it, or give more nodes of a kind on which it runs")
+    what = f"can never run: it needs {nodes} nodes of a kind for which it has a speed, and there are {there or 'none'}"
+    raise BadInput(what, where=f"task '{task.name}'", fix="omit it, or give more nodes of a suitable kind")
 
 
 class TrainingPhases:

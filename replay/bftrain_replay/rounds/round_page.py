@@ -69,7 +69,7 @@ def _notices(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"{_ENDS[summary['ended']]}: the figures cover only a part of the run."
     if summary["measured"] < summary["tasks"]:
         measured, tasks = text_formats.count(summary["measured"]), text_formats.count(summary["tasks"])
-        counted = f"{summary['settings']['measure']}, counted from 0 as they come"
+        counted = f"{summary['settings']['measure']}, numbered from 0 in order of arrival"
         yield f"Means and pictures of tasks are of {measured} of {tasks} tasks: {counted}."
 
 

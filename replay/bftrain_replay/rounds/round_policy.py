@@ -38,7 +38,7 @@ from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_solvers.sharing.rising import ShareDemands
 
 _TIE: Final = 1e-11  # weight of owed seconds: small enough to only break ties
-_OF_EQUALS: Final = 1e-12  # weight of a second of deficit; only decides between equal priorities
+_DEFICIT_WEIGHT: Final = 1e-12  # weight of a second of deficit; only decides between equal priorities
 _PACKING_GAIN: Final = 1.5  # minimum sum of relative speeds for a pair; two tasks at full speed reach 2
 _NO_SHARE: Final = 1e9  # seconds; leftovers rank behind all shares, ordered by their (smaller) deficits
 
@@ -351,7 +351,7 @@ class ByShares:
         ahead = share / received
         if self._settings.like_gavel:
             deficit_s = self._deficit_s[place]
-            ahead *= 1.0 + _OF_EQUALS * deficit_s
+            ahead *= 1.0 + _DEFICIT_WEIGHT * deficit_s
             behind = _NO_SHARE - deficit_s
         else:
             # Upper bound of the time received since the reset: all elapsed time, plus half a round on each kind
@@ -384,7 +384,7 @@ class ByShares:
     def pairs(self, contenders: CompetingTasks) -> PairWishes:
         """Return a wish for each current pair with a share, ranked by share over time received."""
         self._pairs.count_received(contenders.progress, contenders.place)
-        return self._pairs.wishes(contenders, _OF_EQUALS if self._settings.like_gavel else 0.0)
+        return self._pairs.wishes(contenders, _DEFICIT_WEIGHT if self._settings.like_gavel else 0.0)
 
     def _take_pairs(self, found: Shares, place_of: Mapping[str, int], contenders: CompetingTasks) -> None:
         """Store the shares of pairs, and the speeds at which they run."""

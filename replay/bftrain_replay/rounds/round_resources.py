@@ -202,7 +202,7 @@ def _in_a_row(order: str) -> RoundPolicy:
     found = registry.load("rounds", order)() if order in known and order != Synergy.name else None
     if not isinstance(found, RoundPolicy) or isinstance(found, SizingPolicy):
         fix = "name a policy that puts tasks in a row: fifo, las, srtf, tiresias"
-        raise BadInput(f"cannot run tasks in the order of '{order}'", fix=fix)
+        raise BadInput(f"cannot run tasks in the order '{order}'", fix=fix)
     return found
 
 

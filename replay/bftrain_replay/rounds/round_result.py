@@ -114,9 +114,9 @@ class RoundResult:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Admission warnings about arrived tasks: the first ones and the number of further ones."""
-        said = self.engine.remarks
-        more = len(said) - MOST_REMARKS
-        return said[:MOST_REMARKS] + ((f"and so for {more:,} more tasks",) if more > 0 else ())
+        remarks = self.engine.remarks
+        more = len(remarks) - MOST_REMARKS
+        return remarks[:MOST_REMARKS] + ((f"and so for {more:,} more tasks",) if more > 0 else ())
 
     @property
     def metrics(self) -> dict[str, float | None]:
@@ -266,12 +266,14 @@ class RoundResult:
         """Return one row per task, in arrival order: the columns of a replay's tasks, and more."""
         engine, gangs = self.engine, self.engine.gangs
         states = self.states
-        come = np.array([state is not TaskState.NOT_ARRIVED for state in states], dtype=bool)
+        arrived = np.array([state is not TaskState.NOT_ARRIVED for state in states], dtype=bool)
         until_s = np.where(np.isnan(engine.end_s), engine.now_s, engine.end_s)
         ran_s = engine.progress.service_s.sum(axis=1)
-        waited_s = np.where(come, np.maximum(0.0, until_s - np.maximum(gangs.submit_s, 0.0) - ran_s), 0.0)
-        at_first = come & ~(engine.start_s <= gangs.submit_s)
-        alone = iter(alone_s([spec for spec, here in zip(gangs.specs, come.tolist(), strict=True) if here], self.pools))
+        waited_s = np.where(arrived, np.maximum(0.0, until_s - np.maximum(gangs.submit_s, 0.0) - ran_s), 0.0)
+        at_first = arrived & ~(engine.start_s <= gangs.submit_s)
+        alone = iter(
+            alone_s([spec for spec, here in zip(gangs.specs, arrived.tolist(), strict=True) if here], self.pools)
+        )
         shortest_s = gangs.work / gangs.best
         known = np.isfinite(gangs.work)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -296,7 +298,7 @@ class RoundResult:
             "campaign": [spec.campaign for spec in gangs.specs],
             "deadline_s": [spec.deadline_s for spec in gangs.specs],
             "shortest_s": _cells(np.where(known, shortest_s, np.nan)),
-            "alone_s": [next(alone) if here else None for here in come.tolist()],
+            "alone_s": [next(alone) if here else None for here in arrived.tolist()],
             "mean_batch": _cells(mean_batch),
             "mean_goodput": _cells(mean_goodput),
             **self._resource_columns(ran_s),
@@ -457,10 +459,10 @@ def _shown(summary: Mapping[str, Any]) -> tuple[str, Mapping[str, object]]:
     }
 
 
-_OF_ROUNDS: Final = (TableColumn("moves", ColumnType.WHOLE), TableColumn("measured", ColumnType.TRUTH))
-_ONLY_OF_REPLAYS: Final = frozenset({"rescales", "owed_samples", "wasted_starts"})
+_ROUND_COLUMNS: Final = (TableColumn("moves", ColumnType.WHOLE), TableColumn("measured", ColumnType.TRUTH))
+_REPLAY_ONLY_COLUMNS: Final = frozenset({"rescales", "owed_samples", "wasted_starts"})
 _TASKS: Final = tuple(
-    column for column in tables.TASKS if not column.name.startswith("lost_") and column.name not in _ONLY_OF_REPLAYS
+    column for column in tables.TASKS if not column.name.startswith("lost_") and column.name not in _REPLAY_ONLY_COLUMNS
 )
 _USERS: Final = (
     TableColumn("from_s", ColumnType.NUMBER),
@@ -469,7 +471,7 @@ _USERS: Final = (
     TableColumn("nodes", ColumnType.NUMBER),
 )
 COLUMNS: Final[Mapping[str, Sequence[TableColumn]]] = {
-    "tasks": (*_TASKS, *_OF_ROUNDS),
+    "tasks": (*_TASKS, *_ROUND_COLUMNS),
     "rounds": (),
     "over_time": tables.OVER_TIME,
     "users": _USERS,

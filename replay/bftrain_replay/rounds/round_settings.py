@@ -88,7 +88,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     per_host: Annotated[
         str,
         Option(
-            "NODES or KIND=NODES,..: nodes of one host of a cluster, for tasks with speeds by hosts", default="unknown"
+            "NODES or KIND=NODES,..: nodes per host of a cluster, for tasks with speeds by hosts", default="unknown"
         ),
     ] = ""
     cpus: Annotated[
@@ -226,7 +226,7 @@ def _check_together(settings: RoundSettings) -> None:
         checks.reject(settings, "per_host", f"is {settings.per_host!r}: {error}", "write 4, or v100=4,p100=2")
     if settings.phases and settings.speed_error:
         what = "is for speeds that stay, and phases change them"
-        checks.reject(settings, "speed_error", what, "leave out one of them")
+        checks.reject(settings, "speed_error", what, "omit one")
     if settings.resources_of_nodes and settings.pairs:
-        what = "limits what a task has alone, and speeds of pairs do not depend on it"
+        what = "limits nodes that a task uses alone, and speeds of pairs do not depend on it"
         checks.reject(settings, next(iter(settings.resources_of_nodes)), what, "leave out this, or pairs")

@@ -159,7 +159,7 @@ class _Columns:
             self._places[task.name] = place
         submit_s = self._now_s - task.age_s if fresh else float(self.gangs.submit_s[place])
         spec = _spec(task, submit_s, self._now_s, sizes=self._sizing)
-        if fresh or spec != self.gangs.said[place]:
+        if fresh or spec != self.gangs.stated[place]:
             self.gangs.put(place, spec)
         if fresh:
             self._progress.nodes[place] = self.gangs.nodes[place]

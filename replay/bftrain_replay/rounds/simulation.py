@@ -68,7 +68,7 @@ def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> No
     is_log = isinstance(source, EventLog)
     for name in ("per_host",) if is_log else ("window", "nodes", "racks"):
         if getattr(settings, name):
-            fix = "omit it: names of GPUs or racks tell places" if is_log else "omit it, or give a log"
+            fix = "omit it: GPU or rack names already give the hosts" if is_log else "omit it, or give a log"
             raise BadInput(f"has no effect on a {'log' if is_log else 'cluster'}", where=name, fix=fix)
     if isinstance(source, EventLog):
         chosen = chosen_nodes(source, settings.nodes) if settings.nodes else None
@@ -79,7 +79,7 @@ def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> No
         there = cluster(source, settings.nodes_of_hosts)
     if settings.resources_of_nodes and (there.host_of is None or settings.racks):
         what = "is shared by the nodes of a host, and which nodes lie on one host is not known"
-        whole = "omit it, or give a log of GPUs: tasks on whole nodes share nothing"
+        whole = "omit it, or give a log of GPUs: tasks on whole nodes never share"
         fix = whole if is_log else "give --per-host, or omit it"
         raise BadInput(what, where=next(iter(settings.resources_of_nodes)), fix=fix)
     if settings.placement != AUTO and there.host_of is None:

@@ -99,8 +99,8 @@ GLOSSARY: Final = (
         (
             "harvested_of_bound",
             (
-                "the harvest, as a share of a proven bound: no scheduler does more samples with at most max_tasks tasks"
-                " at a time, not even one that knows the future"
+                "the harvest, as a share of a proven bound: no scheduler does more samples "
+                "with max_tasks tasks at a time, even if it knows the future"
             ),
             "harvested / bound_samples",
             "proven bound",
@@ -108,7 +108,7 @@ GLOSSARY: Final = (
         ),
         (
             "harvested_of_one_each",
-            "the harvest, as a share of that of identical tasks without costs, one on each idle node",
+            "the harvest, relative to identical tasks without costs, one on each idle node",
             "harvested / one_each_samples",
             "one_each_samples",
         ),
@@ -169,7 +169,7 @@ GLOSSARY: Final = (
             "rho",
             (
                 "finish-time fairness: completion time over the time with an equal share of the idle nodes and no"
-                " costs. Up to 1: sharing cost nothing; above 1: the task paid for other tasks"
+                " costs. Up to 1: sharing had no cost; above 1: the task paid for other tasks"
             ),
             "(finish_s - submit_s) / alone_s",
             "finish-time fairness",
@@ -185,7 +185,7 @@ GLOSSARY: Final = (
         ("cost", "used node-hours times the price of their node kind"),
         ("waits", "waiting periods after arrival"),
         ("starts", "starts from zero nodes"),
-        ("wasted_starts", "starts after which a task lost all its nodes before its start-up was complete"),
+        ("wasted_starts", "starts that failed because the task lost all its nodes before its start-up was complete"),
         ("rescales", "decided changes of a running task's size, stops included"),
         ("preemptions", "times that the batch scheduler took nodes from a task"),
     ),
@@ -193,7 +193,7 @@ GLOSSARY: Final = (
         GlossaryTopic.ROUNDS,
         _ROUNDS,
         ("rounds", "simulated rounds"),
-        ("responsiveness_s", "time from submission to the end of the task's first round"),
+        ("responsiveness_s", "time from submission until the task's first round is over"),
         ("moves", "starts on another node kind right after the previous round"),
         ("taken", "preemptions by nodes that left during a round"),
     ),
@@ -206,12 +206,7 @@ GLOSSARY: Final = (
         ("solve_ms", "solver time per decision, on the replaying machine"),
         ("decide_ms", "time from an event until all actions are known, on the replaying machine"),
         ("wall_s", "duration of the replay, on the replaying machine"),
-        (
-            "horizon_s",
-            "the time over which a decision counts speed: a rescale must recover its cost within it",
-            "",
-            "horizon",
-        ),
+        ("horizon_s", "planning horizon of a decision: a rescale must recover its cost within it", "", "horizon"),
     ),
     *_entries(
         GlossaryTopic.SITE,

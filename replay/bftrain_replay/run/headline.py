@@ -200,7 +200,7 @@ def efficiency_text(summary: Mapping[str, Any]) -> str:
 
 def _sentence(found: HarvestHeadline, pool: str) -> str:
     if not found.idle_node_h:
-        return "No node was idle: there was nothing to harvest"
+        return "No node was idle"
     harvest, idle = (
         text_formats.count(found.harvest_node_h),
         f"{text_formats.count(found.idle_node_h)} idle node-hours",

@@ -39,12 +39,12 @@ class NamedShares(Protocol):
 def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec], racks: Mapping[str, str] = NOTHING) -> Iterator[str]:
     """Yield warnings on the inputs."""
     if log.span_s <= 0.0:
-        yield "the log has no duration, so nothing can be harvested from it"
+        yield "the log has no duration, so its harvest is zero"
     elif log.idle_node_s <= 0.0:
         yield "no node is ever idle in the log"
     repeated = log.provenance.counts.get("repeated", 0)
     if repeated:
-        yield f"entries of the log that give a node the state it has already and so change nothing: {repeated:,}"
+        yield f"log entries that repeat the current state of a node: {repeated:,}"
     if not tasks:
         yield "there are no tasks"
     yield from _misfits(log, tasks)
@@ -57,7 +57,7 @@ def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec], racks: Mapping[str, str
         yield f"{_some(spread, 'has', 'have')} speeds by places, but the log names none: they have no effect"
     late = [spec.name for spec in tasks if spec.submit_s >= log.span_s]
     if late:
-        yield f"{_some(late, 'arrives', 'arrive')} after the log has ended"
+        yield f"{_some(late, 'arrives', 'arrive')} after the end of the log"
 
 
 def odd_settings(settings: NamedShares, tasks: Iterable[TaskSpec], kinds: Iterable[str]) -> Iterator[str]:
@@ -95,11 +95,11 @@ def _misfits(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
     if not log.kind_names:
         most = largest[ANY_KIND]
         misfits = [spec.name for spec in tasks if spec.min_nodes > most]
-        more = f"more nodes than the {most} that are idle at most"
+        more = f"more nodes than the {most} idle at the peak"
     else:
         misfits = [spec.name for spec in tasks if not fits(spec, largest)]
         counts = ", ".join(f"{count} {kind}" for kind, count in largest.items())
-        more = f"more nodes of a kind to run on than are idle at most ({counts})"
+        more = f"more nodes of a suitable kind than are idle at the peak ({counts})"
     if misfits:
         yield (
             f"{_some(misfits)} {more}, so {'it' if len(misfits) == 1 else 'they'} can never run, "

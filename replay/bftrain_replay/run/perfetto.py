@@ -54,7 +54,7 @@ def _events(run: Run) -> Iterator[dict[str, Any]]:
     for task, rows in holdings.rows_by_task():
         track = places.get(task)
         if track is None:
-            raise BadInput(f"task '{task}' is in the table of allocations, but not in that of tasks")
+            raise BadInput(f"task '{task}' is in the allocation table, but not in the task table")
         yield from _track(task, track, _sizes(holdings, rows))
 
 

@@ -89,7 +89,7 @@ class RunKind(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MadeContent:
-    """The parts of a run of this process; ``made`` is its result.
+    """The parts of a run of this process; ``made`` is its result, ``held`` its allocations, ``part`` the replayed log.
 
     ``tables`` make their rows at each call, and ``more`` writes further files of its kind into a folder. ``command``
     repeats the run except for its settings and output.
@@ -177,7 +177,7 @@ class SavedContent:
         """Read the log of the nodes during the run."""
         path = self._folder / self._kind.log_file
         if not self._kind.log_file or not path.is_file():
-            what = f"holds no {self._kind.log_file or 'log'}, the log that was replayed"
+            what = f"contains no {self._kind.log_file or 'log'}, the replayed log"
             raise BadInput(what, where=self.place, fix=_RUN_AGAIN)
         return load_log(path)
 
@@ -217,7 +217,9 @@ class Run(ShortRepr):
         """The result in memory: a ``ReplayResult``, ``RoundResult`` or ``ScheduleResult``."""
         made = self.content.made
         if made is None:
-            raise BadInput("was read from its folder", where="result", fix="use its summary, metrics and tables")
+            raise BadInput(
+                "is not stored in the folder of a run", where="result", fix="use its summary, metrics and tables"
+            )
         return getattr(made, "result", made)
 
     @cached_property

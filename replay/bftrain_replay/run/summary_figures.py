@@ -321,7 +321,7 @@ FIGURES: Final = (
     _counts(name="decisions", label="decisions", topic=_DECISIONS),
     _counts(name="fallbacks", label="decisions by fallback", better=_LESS, topic=_DECISIONS, when=_NOT_ZERO),
     _counts(
-        name="infeasible_decisions", label="decisions without a plan", better=_LESS, topic=_DECISIONS, when=_NOT_ZERO
+        name="infeasible_decisions", label="decisions with no plan", better=_LESS, topic=_DECISIONS, when=_NOT_ZERO
     ),
     *_parts(_measured, "solve_ms", "solver time", "p50", "p99"),
     *_parts(_measured, "decide_ms", "decision time", "p50", topic=_DECISIONS, places=_BOTH),

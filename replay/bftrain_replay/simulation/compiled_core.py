@@ -36,7 +36,7 @@ _LARGEST_TABLE: Final = 2**20  # numbers; larger ones are the Harvester's
 _LEAST_CLASSES: Final = 64  # kept in memory, and
 _FEWEST: Final = 4  # times as many as tasks compete
 _FITS: Final = 64  # cost fits
-_OF_A_CLASS: Final = ("curve", "min_nodes", "max_nodes", "grow_cost_s", "shrink_cost_s", "start_cost_s")
+_CLASS_FIELDS: Final = ("curve", "min_nodes", "max_nodes", "grow_cost_s", "shrink_cost_s", "start_cost_s")
 # Fields of tasks that change between decisions, and those that do if the task has work or a deadline
 _CHANGING: Final = {"size", "grow_cost_s", "shrink_cost_s", "start_cost_s"}
 _TIMED: Final = {"work_left_samples": "work_samples", "deadline_in_s": "deadline_s"}
@@ -105,7 +105,7 @@ def _reads_constants(values: RowValues, tasks: Iterable[TaskSpec], stride: int) 
 def _key_of_spec(values: RowValues) -> Callable[[TaskSpec], object]:
     """Return the function from a task to all that its values and costs depend on."""
     fields = values.read & {*TaskSpec.__struct_fields__} - {"curves"}  # no task has several curves here
-    return attrgetter(*_OF_A_CLASS, *fields)
+    return attrgetter(*_CLASS_FIELDS, *fields)
 
 
 def _sizes(spec: TaskSpec, stride: int) -> NDArray[np.int64]:

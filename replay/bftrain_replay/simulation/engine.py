@@ -74,7 +74,7 @@ def run(
     decider: Harvester,
     *,
     semantics: ReplayRules | None = None,
-    pace: DecisionDelay | None = None,
+    decision_delay: DecisionDelay | None = None,
     keep_going: KeepGoing | None = None,
     allocations: AllocationRecorder | None = None,
     fixed: bool = False,
@@ -90,7 +90,7 @@ def run(
     if twice is not None:
         raise BadInput(f"two tasks are called '{twice}'", where="tasks", fix="give every task its own name")
     rules = semantics or ReplayRules()
-    given = (log, tasks, decider, rules, pace or DecisionDelay(), keep_going, allocations)
+    given = (log, tasks, decider, rules, decision_delay or DecisionDelay(), keep_going, allocations)
     believed = rules.wrong.believed if rules.wrong is not None else None
     core = None
     if rules.learnt is None:
@@ -105,12 +105,12 @@ class _Engine:
         tasks: Sequence[TaskSpec],
         decider: Harvester,
         semantics: ReplayRules,
-        pace: DecisionDelay,
+        decision_delay: DecisionDelay,
         keep_going: KeepGoing | None,
         allocations: AllocationRecorder | None,
     ) -> None:
         self._log, self._specs, self._decider = log, tasks, decider
-        self._semantics, self._pace, self._keep_going = semantics, pace, keep_going
+        self._semantics, self._decision_delay, self._keep_going = semantics, decision_delay, keep_going
         self._allocations = allocations
         self._tells_work_left = bool(getattr(decider, "uses_work_left", False))
         self._chooses_batches = bool(getattr(decider, "chooses_batches", False))
@@ -128,7 +128,7 @@ class _Engine:
         self._full_size = 0  # nodes that all running tasks would hold at their maximum
         self._changed: dict[str, TaskProgress] = {}
         self._advancing: dict[str, TaskProgress] = {}  # kept only for a decision maker that uses the work left
-        self._said_batches: dict[str, TaskSpec] = {}  # the tasks that arrived with them
+        self._batch_specs: dict[str, TaskSpec] = {}  # the tasks that arrived with them
         self._speeds: dict[tuple[SpeedCurve | None, int], list[float]] = {}
 
     def run(self, fixed: bool) -> EngineRun:  # noqa: FBT001 - see above
@@ -142,7 +142,7 @@ class _Engine:
         elif ended is not EndReason.INTERRUPTED:
             now_s = self._log.span_s
             self._fill_up()
-        self._harvest.look(now_s)
+        self._harvest.sample_until(now_s)
         for task in list(self._timeline.finishes_at(now_s)):
             self._finish(task, now_s)
         for task in self._arrived.values():
@@ -170,23 +170,23 @@ class _Engine:
         end_s, timeline, now_s = self._log.span_s, self._timeline, 0.0
         while self._unfinished or timeline.arrivals_left:
             moment_s = timeline.next_s()
-            now_s = min(moment_s, self._pace.due_s)
+            now_s = min(moment_s, self._decision_delay.due_s)
             if now_s >= end_s:
                 return now_s, EndReason.STANDSTILL if now_s == math.inf and end_s >= FOREVER_S else EndReason.UNTIL
             if self._keep_going is not None and not self._keep_going(now_s, len(self._decisions)):
                 return now_s, EndReason.INTERRUPTED
             if now_s > self._harvest.next_s:
-                self._harvest.look(now_s)
+                self._harvest.sample_until(now_s)
             if now_s >= moment_s:
                 self._take_in(now_s)
-                self._pace.call(now_s)
-            if self._pace.due_s <= now_s:
+                self._decision_delay.call(now_s)
+            if self._decision_delay.due_s <= now_s:
                 unused = self._decide(now_s)
             else:  # nodes are free until the next decision; once all tasks are finished there will be none
                 waiting = self._unfinished or timeline.arrivals_left
                 reason = UnusedReason.UNDECIDED if waiting else UnusedReason.NO_TASK
                 unused = {reason: self._pool - self._used}
-            self._expect()
+            self._reschedule_finishes()
             self._ledger.open(now_s, self._pool, self._used, unused)
             self._latest_s = now_s
         return now_s, EndReason.ALL_DONE
@@ -208,7 +208,7 @@ class _Engine:
         begun = perf_counter()
         decision = self._decider.decide(now_s)
         self._decisions.add(decision, perf_counter() - begun)
-        self._pace.decided(now_s, decision.solve_s)
+        self._decision_delay.decided(now_s, decision.solve_s)
         self._apply(decision.actions, now_s)
         if (decision.pool, decision.used) != (self._pool, self._used):
             raise Fault(
@@ -227,7 +227,7 @@ class _Engine:
         events: list[Event] = [unchecked(_LEFT, time_s=now_s, nodes=left)] if left else []
         if events and self._semantics.losses_first:
             self._absorb(events, now_s)
-            self._expect()
+            self._reschedule_finishes()
             events = []
         for task in self._timeline.finishes_at(now_s):
             self._finish(task, now_s)
@@ -249,7 +249,7 @@ class _Engine:
         task = self._semantics.progress(advances, self._speeds_of(advances, advances.curve), now_s)
         task.losses, task.number = self._losses, len(self._arrived)
         if spec.batch is not None:
-            self._said_batches[spec.name] = spec
+            self._batch_specs[spec.name] = spec
         if spec.spread is not None:
             task.spread = SpreadNodes(advances, self._semantics.place_of)
         self._arrived[spec.name] = task
@@ -268,7 +268,7 @@ class _Engine:
                 yield TaskMeasured(time_s=now_s, task=name, work_left_samples=task.work_left_samples)
         self._advancing = {name: task for name, task in self._advancing.items() if task.size}
 
-    def _expect(self) -> None:
+    def _reschedule_finishes(self) -> None:
         for task in self._changed.values():
             self._timeline.expect(task)
             self._harvest.note(task)
@@ -287,7 +287,7 @@ class _Engine:
 
     def _batch(self, name: str, size: int) -> int:
         """Return the batch with which a task trains on its current nodes."""
-        batches = batches_by_size(self._said_batches[name], self._kind.get(name, ""), chosen=self._chooses_batches)
+        batches = batches_by_size(self._batch_specs[name], self._kind.get(name, ""), chosen=self._chooses_batches)
         return batches[size] if batches else 0
 
     def _finish(self, task: TaskProgress, now_s: float) -> None:
@@ -323,7 +323,7 @@ class _Engine:
                 self._kind[name] = kind
                 task.set_speeds(self._speeds_of(task.spec, task.spec.curve_on(kind)), kind)
             carry_out(task, action, now_s)
-            if name in self._said_batches:
+            if name in self._batch_specs:
                 task.batch = self._batch(name, task.size)
             if self._kinds is not None:
                 self._kinds.changed(task, self._kind[name], before)
@@ -381,7 +381,7 @@ class _CompiledEngine(_Engine):
         happened = change is not None
         if change is not None and left and self._semantics.losses_first:
             self._apply_numbers(core.leave(change[0], now_s), now_s)
-            self._expect()
+            self._reschedule_finishes()
         for task in self._timeline.finishes_at(now_s):
             self._finish(task, now_s)
             happened = True
@@ -403,7 +403,7 @@ class _CompiledEngine(_Engine):
         begun = perf_counter()
         step = self._core.decide(now_s)
         self._note(step, now_s, begun)
-        self._pace.decided(now_s, step.solve_s)
+        self._decision_delay.decided(now_s, step.solve_s)
         self._apply_numbers(step.actions, now_s)
         self._store_allocations()
         if self._core.allocation.used != self._used:
@@ -470,7 +470,7 @@ class _CompiledEngine(_Engine):
         self._core.finish(task.number, now_s)
 
     def _store_allocations(self, least: int = STORED_AT_ONCE) -> None:
-        """Add finished allocations to the recorded ones, if there are so many."""
+        """Add finished allocations to the recorded ones, if there are enough for a batch."""
         if self._allocations is not None and (found := self._core.allocation.finished(least)) is not None:
             task, node, from_s, to_s = found
             self._allocations.add_finished(np.array(self._recorded, dtype=np.int32)[task], node, from_s, to_s)

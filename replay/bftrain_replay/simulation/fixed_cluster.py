@@ -128,10 +128,8 @@ def _why_not(spec: TaskSpec, nodes: Mapping[str, int]) -> str:
     largest = max(able.values())
     if spec.min_nodes > largest:
         of_kind = " of one kind" if len(nodes) > 1 else ""
-        return (
-            f"task '{spec.name}', which needs {spec.min_nodes:,} nodes{of_kind} where it can have {largest:,} at most"
-        )
-    return f"task '{spec.name}', whose speed is 0 at every size that it could have"
+        return f"task '{spec.name}', which needs {spec.min_nodes:,} nodes{of_kind} where it can have up to {largest:,}"
+    return f"task '{spec.name}', with speed 0 at every possible size"
 
 
 def _names(nodes: Mapping[str, int]) -> Iterator[str]:

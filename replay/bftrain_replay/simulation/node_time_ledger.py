@@ -158,7 +158,7 @@ class HarvestOverTime:
         """Record that a task's size has changed, or that it has finished."""
         self._advancing[task.spec.name] = task
 
-    def look(self, now_s: float) -> None:
+    def sample_until(self, now_s: float) -> None:
         """Record the harvest at all interval boundaries before ``now_s``.
 
         State is unchanged since the last event.

@@ -75,7 +75,7 @@ class ProgressKept(NamedTuple):
             return (
                 f"Assumed: elastic training that copies its state to a node outside the task every "
                 f"{text_formats.duration(self.copy_s)}; a task that loses all its nodes at the same time "
-                f"returns to the last complete copy, or to its last save on disk if that node leaves too {option}"
+                f"returns to the last complete copy, or to its last save on disk if that node also leaves {option}"
             )
         if self.kept == DISK:
             return (
@@ -83,8 +83,8 @@ class ProgressKept(NamedTuple):
                 f"to its last checkpoint {option}"
             )
         return (
-            "Assumed: elastic training that keeps its state in memory; a task that loses all its nodes at "
-            f"the same time returns to its last save on disk, at most {period} old {option}"
+            "Assumed: elastic training that keeps its state in memory; a task that loses all its nodes at the same "
+            f"time returns to its last save on disk, up to {period} old {option}"
         )
 
 

@@ -59,9 +59,7 @@ Profiled: TypeAlias = Annotated[
     Option("With --speed-error: share of the tasks with exactly known speeds", at_least=0.0, at_most=1.0, rare=True),
 ]
 Seed: TypeAlias = Annotated[int, Option("Seed of all random choices", at_least=0)]
-Metrics: TypeAlias = Annotated[
-    str, Option("Additional figures: names of metrics, or FILE.py:NAME, separated by commas")
-]
+Metrics: TypeAlias = Annotated[str, Option("Additional figures: metrics or FILE.py:NAME, separated by commas")]
 
 
 class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -131,7 +129,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     def with_options(
         cls, options: Mapping[str, object], caller: str, settings: Settings | None = None
     ) -> ReplaySettings:
-        """Return ``settings`` changed by the keyword arguments of ``caller``; raise for unknown ones."""
+        """Return ``settings`` changed by ``options``, keyword arguments of ``caller``; raise for unknown ones."""
         for name in options:
             if name not in cls.__struct_fields__:
                 fix = suggestion(name, cls.__struct_fields__)
@@ -145,7 +143,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @classmethod
     def progress_in(cls, settings: Settings) -> str | None:
-        """Return the setting ``progress``; ``task`` for settings outside replays."""
+        """Return ``progress`` of ``settings``; ``task`` for settings outside replays."""
         return settings.progress if isinstance(settings, cls) else TASK
 
     @classmethod

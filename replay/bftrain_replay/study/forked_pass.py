@@ -31,7 +31,7 @@ _TELL_EVERY_S: Final = 0.1
 _EXIT_PATIENCE_S: Final = 5.0  # a child with much memory, or with a core dump to write, takes long to exit
 _NOT_TO_BE_FORKED: Final = ("gurobipy", "mip", "scipy.optimize", "torch")
 # These signals stop the parent, and the parent stops its children
-_OURS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
+_HANDLED_SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
 class PassProgress(NamedTuple):
@@ -73,7 +73,7 @@ class ForkedPass(Generic[T]):
             target=_run_in_child, args=(run, theirs, self.connection, os.getpid()), daemon=True
         )
         # Until the child ignores it, Ctrl-C would end it with a traceback
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED_SIGNALS)
         try:
             with warnings.catch_warnings():
                 # The warning is about numpy's linear algebra threads, which it stops and restarts around a fork
@@ -109,7 +109,7 @@ class ForkedPass(Generic[T]):
             self.connection.close()
 
 
-class PassesBeside:
+class ParallelPasses:
     """Passes in children, by name, watched together: ``report`` receives a name, simulated seconds and decisions."""
 
     def __init__(self, report: Callable[[str, float, int], bool]) -> None:
@@ -161,7 +161,7 @@ def _run_in_child(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     die_with(parent)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _OURS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED_SIGNALS)
     os.nice(1)  # the parent has work outside its own pass; lower priority makes all finish at about the same time
     of_parent.close()
     next_s = time.monotonic()

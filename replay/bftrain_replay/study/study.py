@@ -42,7 +42,7 @@ from bftrain_replay.simulation.replay_settings import NO, PUBLISHED, ReplaySetti
 from bftrain_replay.simulation.rules import DecisionDelay, as_replayed, placed_in, semantics_of
 from bftrain_replay.simulation.run_records import AllocationRecorder
 from bftrain_replay.simulation.timeline import LogSelection, saturating_workload, select
-from bftrain_replay.study.forked_pass import PassesBeside, RunPass, may_fork, usable_cpus
+from bftrain_replay.study.forked_pass import ParallelPasses, RunPass, may_fork, usable_cpus
 from bftrain_replay.study.harvest_bound import enough_tasks, harvest_bound
 
 EXACT: Final = "exact"  # exact solver without dependencies on other packages
@@ -189,7 +189,7 @@ class StudyPasses:
         self._parts, self._settings = parts, parts.settings
         self._ideal = ideally(parts.settings, parts.objective)
         self._watch = watch
-        self._beside = PassesBeside(self._go_on)
+        self._parallel = ParallelPasses(self._go_on)
         self.going = True
 
     @contextmanager
@@ -197,11 +197,11 @@ class StudyPasses:
         """Inside the block, run the reference replays in parallel processes where safe and useful."""
         if len(self.part) >= MIN_EVENTS_TO_FORK and may_fork():
             for name in self._worth_a_process(usable_cpus()):
-                self._beside.start(name, self._in_child(name))
+                self._parallel.start(name, self._in_child(name))
         try:
             yield
         finally:
-            self._beside.stop()
+            self._parallel.stop()
 
     def _worth_a_process(self, cpus: int) -> Iterator[str]:
         """Yield the passes to run in children: one more than there are processors, as all take about equally long."""
@@ -251,7 +251,7 @@ class StudyPasses:
         """Replay the baseline, the ceiling and the dedicated pool; ``None`` for passes that were stopped before."""
         order = [BASELINE, CEILING, DEDICATED]
         # The dedicated pool is replayed here while other processes run the remaining passes
-        if CEILING in self._beside:
+        if CEILING in self._parallel:
             order = [DEDICATED, BASELINE, CEILING]
         found = {name: self._reference(name) for name in order}
         return found[BASELINE], found[CEILING], found[DEDICATED]
@@ -264,11 +264,11 @@ class StudyPasses:
     def baseline(self) -> ReplayResult | None:
         """Replay with the baseline solver; ``None`` without a baseline or after an earlier stop."""
         name = self._parts.baseline
-        return (self._beside.result(name, lambda: self.going) or self.replay(solver=name)) if name else None
+        return (self._parallel.result(name, lambda: self.going) or self.replay(solver=name)) if name else None
 
     def ceiling(self) -> ReplayResult | None:
         """Replay without costs."""
-        return self._beside.result(CEILING, lambda: self.going) or self._pass(
+        return self._parallel.result(CEILING, lambda: self.going) or self._pass(
             CEILING, self._chosen, self._free, self._ideal
         )
 
@@ -278,7 +278,7 @@ class StudyPasses:
         if pool is None:
             return None
         # Rules that see completions at events only see them at the same times in the dedicated pool
-        found = self._beside.result(DEDICATED, lambda: self.going)
+        found = self._parallel.result(DEDICATED, lambda: self.going)
         return found or self._pass(DEDICATED, dataclasses.replace(self._chosen, log=pool), self._free, self._ideal)
 
     def yardsticks(self, ceiling: ReplayResult | None, dedicated: ReplayResult | None) -> ReferenceFigures | None:
@@ -312,7 +312,7 @@ class StudyPasses:
             return None
 
         def keep_going(simulated_s: float, decisions: int) -> bool:
-            self._beside.refresh()
+            self._parallel.refresh()
             return self._go_on(name, simulated_s, decisions)
 
         harvester = self._parts.harvesters.pop(name, None) or build_harvester(settings, objective=self._parts.objective)
@@ -321,7 +321,7 @@ class StudyPasses:
             tasks,
             harvester,
             semantics=semantics_of(settings, chosen.event_times_s),
-            pace=DecisionDelay.of(settings),
+            decision_delay=DecisionDelay.of(settings),
             keep_going=keep_going,
             allocations=allocations,
             fixed=self._fixed,

@@ -151,7 +151,7 @@ def _slurm_jobs(options: Mapping[str, object], folder: Path) -> Iterator[Any]:
             with Client(cluster, set_as_default=False) as client:
                 yield client
         finally:
-            with suppress(AssertionError):  # about jobs that never started
+            with suppress(AssertionError):  # raised for jobs that never started
                 cluster.close()
             with suppress(OSError):  # no job printed anything
                 logs.rmdir()

@@ -106,7 +106,7 @@ def _messages(connection: Connection, jobs: Sequence[SweepPass], workers: int) -
 
 def _exit_reason(code: int) -> str:
     if code >= 0:
-        return f"ended with exit code {code}"
+        return f"exited with code {code}"
     hint = ", as happens when memory runs out" if -code == signal.SIGKILL else ""
     return f"was killed by {signal.Signals(-code).name}{hint}"
 

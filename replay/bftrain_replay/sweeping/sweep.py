@@ -256,8 +256,8 @@ def _is_of_file(spec: SweepSpec, summary: Path) -> bool:
 
 def result_folder(sweep: PreparedSweep, folder: Path, *, overwrite: bool = False, advice: str = ADVICE) -> ResultFolder:
     """Return the folder of a sweep's result; it is continued if its file or any of its replays is the same."""
-    goes_on = not sweep.plan.passes.keys().isdisjoint(known_in(folder)) or _is_of_file(sweep.spec, folder / SUMMARY)
-    return ResultFolder(folder, KIND, overwrite=overwrite, advice=advice, goes_on=goes_on)
+    continues = not sweep.plan.passes.keys().isdisjoint(known_in(folder)) or _is_of_file(sweep.spec, folder / SUMMARY)
+    return ResultFolder(folder, KIND, overwrite=overwrite, advice=advice, continues=continues)
 
 
 def sweep(  # noqa: PLR0913 - all but two are options by name

@@ -133,7 +133,7 @@ class GeneratedTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def __post_init__(self) -> None:
         if self.profile and self.kind == MIX:
-            raise ValueError("profile goes with kind = 'trials': a mix takes all models")
+            raise ValueError("profile requires kind = 'trials': a mix uses all models")
 
     @property
     def uses_seed(self) -> bool:
@@ -179,7 +179,7 @@ class ClusterTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def __post_init__(self) -> None:
         if self.kinds and not self.speeds:
-            raise ValueError("kinds goes with speeds: the bundled models were measured on one kind")
+            raise ValueError("kinds requires speeds: the bundled models were measured on a single kind")
 
     @property
     def uses_seed(self) -> bool:

@@ -140,7 +140,7 @@ def _notices(swept: sweep_table.SweptPoints) -> Iterator[str]:
     if still:
         yield f"{still:,} of {total} are still to be done."
     if swept.failed:
-        yield f"{len(swept.failed):,} of {total} failed; the table gives the reasons."
+        yield f"{len(swept.failed):,} of {total} failed; the table shows the reasons."
     yield from (in_words_of(swept.unit, f"{note}.") for note in swept.notes)
     warnings = list(swept.warnings.items())
     for text, passes in warnings[:_MOST_WARNINGS]:
@@ -408,12 +408,12 @@ def _says(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) 
     short = sum(tasks_ran_out(metric, row) for row in rows)
     if short:
         points = text_formats.counted(len(rows), "point")
-        return f"In {short:,} of {points} the tasks ran out: there {metric.title} compares nothing."
+        return f"In {short:,} of {points} the tasks ran out: there {metric.title} cannot be compared."
     if not ranks(metric, rows):
         return f"{NOT_RANKED}."
     found = spreads(rows, metric, names)
     if not found:
-        return "None of its points is done."
+        return "No point has finished."
     most, least = (
         f"{metric.format(found[cells].mean)} with {with_names(names, cells)}"
         for cells in (choose(found, key=lambda cells: found[cells].mean) for choose in (max, min))
@@ -423,11 +423,11 @@ def _says(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) 
 
 
 def _caption(others: Sequence[str], hue: Sequence[str], combinations: int, found: Collection[SeedSpread]) -> str:
-    said = []
+    sentences = []
     if combinations > MOST_LINES:
         bold = f"; the bold ones are means for each {hue[0]}" if hue else "; the bold one is their mean"
-        said.append(f"One thin line for each of {combinations:,} combinations of {', '.join(others)}{bold}.")
+        sentences.append(f"One thin line for each of {combinations:,} combinations of {', '.join(others)}{bold}.")
     elif over := reach(found):
-        said.append(f"Shaded or ruled: {over}.")
-    said.append("The axis need not begin at 0.")
-    return " ".join(said)
+        sentences.append(f"Shaded or ruled: {over}.")
+    sentences.append("The axis need not start at 0.")
+    return " ".join(sentences)

@@ -434,10 +434,10 @@ _CEILING_SHARE: Final = 0.9  # ceiling's fraction of the reference time: the ded
 _CUT_SHORT: Final = {
     OVERLOAD: "the queue grows without bound: more work arrives than the cluster can do under any policy",
     EndReason.STANDSTILL: WORDS[EndReason.STANDSTILL],
-    STALLED: "tasks wait, none runs, and nothing will change that",
+    STALLED: "tasks wait, none runs, and no event can change that",
 }
 _NOT_DONE: Final = (
-    "some tasks did not finish: completion times, slowdown and rho cover only the other tasks, and may be too low"
+    "some tasks did not finish: completion times, slowdown and rho cover only the other tasks, and may be low"
 )
 
 

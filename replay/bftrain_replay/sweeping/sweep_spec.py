@@ -144,7 +144,7 @@ def _range(document: TomlDocument, given: Mapping[str, Any], option: str, *keys:
         raise document.wrong("goes nowhere", *keys, fix="step must be above 0, and to not below from")
     count = int((end - begin) / step + _SLACK) + 1
     if count > MOST_VALUES:
-        raise document.wrong(f"has {count:,} values", *keys, fix=f"make it {MOST_VALUES:,} at most")
+        raise document.wrong(f"has {count:,} values", *keys, fix=f"use {MOST_VALUES:,} or fewer")
     values = (begin + step * number for number in range(count))
     if is_whole(option):
         return tuple(dict.fromkeys(round(value) for value in values))
@@ -228,7 +228,7 @@ class SweepSpec:
         for option in own:
             scaled = isinstance(source, sweep_inputs.TaskFile) and option == "tasks.rate"
             if isinstance(source, (sweep_inputs.SweepLog, sweep_inputs.TaskFile)) and not scaled:
-                fix = f"name one in [{'logs' if of == 'log' else 'task_sets'}] that is generated"
+                fix = f"name a generated one in [{'logs' if of == 'log' else 'task_sets'}]"
                 raise self.wrong(f"'{name}' is a file, which has no such option", option, fix)
             known = type(source).__struct_fields__
             if option.partition(".")[2] not in known:
@@ -306,7 +306,7 @@ def _check_together(spec: SweepSpec) -> None:
     for name in spec.swept:
         places = [("cases", number, name) for number, case in enumerate(spec.cases) if name in case]
         if name in spec.axes and places:
-            raise document.wrong("has values in [grid] too", *places[0], fix="omit one")
+            raise document.wrong("also has values in [grid]", *places[0], fix="omit one")
         if name in spec.fixed:
             raise document.wrong("is also in [fixed]", *spec.place_of(name), fix="omit one")
     for names in (("log", "cluster"), ("tasks",)):
@@ -369,10 +369,10 @@ def _table(document: TomlDocument, key: str) -> Mapping[str, Any]:
 
 
 def _tables(document: TomlDocument, key: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    found = _of_kind(document, key, list, f"tables that begin with [[{key}]]", default=[])
+    found = _of_kind(document, key, list, f"tables such as [[{key}]]", default=[])
     for place, entry in enumerate(found):
         if not isinstance(entry, Mapping):
-            raise document.wrong(f"must be tables that begin with [[{key}]]", key)
+            raise document.wrong(f"must be tables such as [[{key}]]", key)
         yield place, entry
 
 
@@ -385,8 +385,8 @@ def _of_kind(document: TomlDocument, key: str, kind: type, words: str, *, defaul
 
 def check_part(option: str, settings: ReplaySettings | RoundSettings) -> None:
     """Raise if the option's plugin does not exist, or rejects these settings."""
-    said = str(getattr(settings, option, ""))
-    for name in said.split(",") if option == "metrics" else (said,):
+    value = str(getattr(settings, option, ""))
+    for name in value.split(",") if option == "metrics" else (value,):
         admission = name.partition(",")[0].partition("=")[0]
         # A plug-in file is checked when it is loaded
         if name and parts.split_name(admission if option == "admission" else name.strip())[0] is None:
@@ -405,7 +405,7 @@ def _check_named(option: str, name: str) -> None:
 
 
 MOST_POINTS: Final = 1_000_000
-_OF_LOGS: Final = ("window", "nodes")  # settings of rounds that choose a part of a log
+_LOG_PART_SETTINGS: Final = ("window", "nodes")  # settings of rounds that choose a part of a log
 
 
 class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -444,7 +444,7 @@ def points_of(spec: SweepSpec) -> tuple[SweepPoint, ...]:
     """Return all points: case by case; in the grid the last option changes fastest."""
     count = len(spec.cases) * math.prod(map(len, spec.axes.values()))
     if count > MOST_POINTS:
-        raise spec.document.wrong(f"{count:,} points are too many", "grid", fix=f"make it {MOST_POINTS:,} at most")
+        raise spec.document.wrong(f"{count:,} points exceed the limit", "grid", fix=f"use {MOST_POINTS:,} or fewer")
     found: dict[bytes, SweepPoint] = {}
     for case, values in product(spec.cases, product(*spec.axes.values())):
         chosen = case | dict(zip(spec.axes, values, strict=True))
@@ -512,7 +512,7 @@ def _check(spec: SweepSpec, point: SweepPoint) -> None:
         fix = "choose a window of the log, or sweep on a cluster"
         raise spec.wrong("is for clusters: a log has an end", "until_s", fix)
     elif not point.log:
-        fix = "give every case one of them"
+        fix = "give every case exactly one"
         raise spec.document.wrong("a point has neither a log nor a cluster", "cases", fix=fix)
     point.nodes_of(spec), spec.tasks(point.tasks, point.changes)
     for name, path in plugin_files.tables(point.settings, spec.document.folder):
@@ -534,13 +534,13 @@ def _check_cluster(spec: SweepSpec, point: SweepPoint) -> None:
         raise spec.wrong(str(error), "cluster", CLUSTER_FORM) from error
     of_log = next((name for name in point.changes if input_of(name) == "log"), None)
     if of_log is not None:
-        raise spec.wrong("is for a log that is generated", of_log, "omit it, or the cluster")
+        raise spec.wrong("requires a generated log", of_log, "omit it, or the cluster")
     if isinstance(point.settings, ReplaySettings):
         try:
             check_cluster(point.settings)
         except UsageError as error:
             raise spec.wrong(error.what, error.where or "", error.fix) from error
         return
-    for name in _OF_LOGS:
+    for name in _LOG_PART_SETTINGS:
         if getattr(point.settings, name):
             raise spec.wrong("is for logs: on a cluster nodes never leave", name, "omit it")

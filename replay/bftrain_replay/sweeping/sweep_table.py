@@ -56,8 +56,8 @@ _UNIT: Final = "unit"  # unit of the log; used in texts, not a column
 DOUBTFUL: Final = "doubtful_share"  # fraction of the idle node-time
 _SOURCE: Final = "log_source"
 TASKS_RAN_OUT: Final = "tasks_ran_out"  # 1 where U only reports that the tasks were done
-_OF_FINISHED: Final = ("completion_s", "slowdown", "rho")  # figures of finished tasks only
-_OF_SHARES: Final = "shares_wall_s"  # part of a round run's time spent on shares
+_FINISHED_TASK_FIGURES: Final = ("completion_s", "slowdown", "rho")  # figures of finished tasks only
+_SHARES_TIME: Final = "shares_wall_s"  # part of a round run's time spent on shares
 # Figures with one value a name, and these names
 _NAMES: Final = {"unused_node_h": tuple(map(str, UnusedReason)), "lost": tuple(map(str, USUAL_LOSSES))}
 _SPREADS: Final = (TimeSpread, TaskPercentiles)
@@ -179,8 +179,8 @@ def columns_of(points: Sequence[SweepPoint]) -> tuple[TableColumn, ...]:
     if baseline:
         columns += _columns(ReplaySummary, _LEFT_OUT | _SHARED, BASELINE_PREFIX)
     for prefix in ("", BASELINE_PREFIX) if baseline else ("",):
-        for said in dict.fromkeys(point.settings.metrics for point in points):
-            names = parts.figures_of(parts.metrics_of(said))
+        for listed in dict.fromkeys(point.settings.metrics for point in points):
+            names = parts.figures_of(parts.metrics_of(listed))
             columns += [TableColumn(f"{prefix}metrics_{name}", ColumnType.NUMBER) for name in names]
     columns += [TableColumn(name, ColumnType.TEXT) for name in ("status", "error", "point")]
     columns += measured_columns(with_baseline=baseline, replays=replays, rounds=rounds)
@@ -190,7 +190,7 @@ def columns_of(points: Sequence[SweepPoint]) -> tuple[TableColumn, ...]:
 def measured_columns(*, with_baseline: bool, replays: bool = True, rounds: bool = True) -> tuple[TableColumn, ...]:
     """Return the columns of measured times, which differ from run to run."""
     own = _columns(MeasuredTimings, frozenset()) if replays else ()
-    of_rounds = [TableColumn(name, ColumnType.NUMBER) for name in ("wall_s", _OF_SHARES)] if rounds else ()
+    of_rounds = [TableColumn(name, ColumnType.NUMBER) for name in ("wall_s", _SHARES_TIME)] if rounds else ()
     return (*own, *of_rounds, *(_columns(MeasuredTimings, frozenset(), BASELINE_PREFIX) if with_baseline else ()))
 
 
@@ -306,18 +306,18 @@ EFFICIENCY, HARVEST, MAKESPAN, COMPLETION = map(
 )
 CEILING: Final = "ceiling_efficiency"
 BASELINE: Final = "baseline_efficiency"
-_OF_YARDSTICKS: Final = frozenset({EFFICIENCY.column, CEILING, BASELINE})
+_YARDSTICK_COLUMNS: Final = frozenset({EFFICIENCY.column, CEILING, BASELINE})
 
 
 def tasks_ran_out(metric: MetricColumn, row: PointRow) -> bool:
     """Return whether this figure of a point only reports that its tasks were done: U, or U of a reference."""
     column = f"{BASELINE_PREFIX}{TASKS_RAN_OUT}" if metric.column == BASELINE else TASKS_RAN_OUT
-    return metric.column in _OF_YARDSTICKS and metric.of(row) is not None and bool(row.cells.get(column))
+    return metric.column in _YARDSTICK_COLUMNS and metric.of(row) is not None and bool(row.cells.get(column))
 
 
 def ranks(metric: MetricColumn, rows: Sequence[PointRow]) -> bool:
     """Return whether a metric ranks these points: U only where tasks are left, and within one objective."""
-    if metric.column not in _OF_YARDSTICKS:
+    if metric.column not in _YARDSTICK_COLUMNS:
         return True
     known = [row for row in rows if metric.of(row) is not None]
     return not any(tasks_ran_out(metric, row) for row in known) and len(_objectives(known)) < 2  # noqa: PLR2004 - several
@@ -328,7 +328,9 @@ def _objectives(rows: Sequence[PointRow]) -> set[object]:
 
 
 def _mark(metric: MetricColumn, row: PointRow) -> str:
-    return mark_of(metric.of(row), tasks_ran_out=tasks_ran_out(metric, row)) if metric.column in _OF_YARDSTICKS else ""
+    return (
+        mark_of(metric.of(row), tasks_ran_out=tasks_ran_out(metric, row)) if metric.column in _YARDSTICK_COLUMNS else ""
+    )
 
 
 def text_of(metric: MetricColumn, row: PointRow) -> str:
@@ -393,13 +395,13 @@ def _notes(swept: SweptPoints) -> Iterator[str]:
     with_u = [row for row in on_logs if EFFICIENCY.of(row) is not None]
     if len(_objectives(with_u)) > 1:
         yield NOT_RANKED
-    if any(_mark(metric, row) == ABOVE for row in on_logs for metric in map(metric_of, sorted(_OF_YARDSTICKS))):
+    if any(_mark(metric, row) == ABOVE for row in on_logs for metric in map(metric_of, sorted(_YARDSTICK_COLUMNS))):
         yield NO_BOUND
     left = [row for row in on_logs if row.cells.get("tasks_unfinished")]
-    if left and any(metric.column.startswith(_OF_FINISHED) for metric in metrics):
+    if left and any(metric.column.startswith(_FINISHED_TASK_FIGURES) for metric in metrics):
         yield (
             f"In {len(left):,} of {total} tasks did not finish: figures of completion times, slowdown and "
-            "rho leave these out, and may be too low there"
+            "rho omit them, and may be low there"
         )
 
 

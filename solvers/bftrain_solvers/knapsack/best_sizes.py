@@ -20,7 +20,7 @@ from bftrain_solvers.allocators import largest_gains
 from bftrain_solvers.answers import DeadlinePassed, staying
 from bftrain_solvers.arrays import Floats, Integers
 from bftrain_solvers.knapsack.compiled_knapsack import compiled_knapsack
-from bftrain_solvers.value_grid import NEVER, ValueGrid, grid_of
+from bftrain_solvers.value_grid import UNREACHABLE_LOSS, ValueGrid, grid_of
 
 _LARGEST_TABLE: Final = 10**8  # numbers of nodes, summed over all rows
 
@@ -63,7 +63,7 @@ def best_sizes_with_numpy(values: Floats, present: Sequence[int], pool: int, sto
     lost = [sum(losses[rows, plan].tolist()) + price * (pool - int(plan.sum())) for plan in plans]
     known = plans[lost.index(min(lost))]
     try:
-        if min(lost) < NEVER:
+        if min(lost) < UNREACHABLE_LOSS:
             return KnapsackResult(_divided(losses, price, pool, min(lost), stop_at), None)
     except DeadlinePassed:
         pass
@@ -73,7 +73,7 @@ def best_sizes_with_numpy(values: Floats, present: Sequence[int], pool: int, sto
 
 def _priced(grid: ValueGrid, pool: int) -> tuple[int, Integers]:
     """Return the lowest whole price at which the rows' best sizes fit, and all entries net of it."""
-    whole = grid.whole if grid.allowed is None else np.where(grid.allowed, grid.whole, -NEVER)
+    whole = grid.whole if grid.allowed is None else np.where(grid.allowed, grid.whole, -UNREACHABLE_LOSS)
     sizes = np.arange(whole.shape[1])
     low, high = 0, 1 + int(grid.whole.max()) - int(grid.whole.min())
     while high - low > 1:
@@ -99,7 +99,7 @@ def _divided(losses: Integers, price: int, pool: int, cutoff: int, stop_at: floa
     least = [int(sizes[0]) for sizes in choices]
     free = pool - sum(least)
     before = np.cumsum([0, *(int(sizes[-1]) - start for sizes, start in zip(choices, least, strict=True))])
-    # Rows from each on take so many nodes above their least: what earlier rows leave, and at most what they can
+    # Extra nodes of each row and its successors: limited by what earlier rows leave and by their own maxima
     lows = np.maximum(0, free - cutoff // price - before).tolist()
     highs = np.minimum(free, before[-1] - before).tolist()
     if sum(highs) - sum(lows) > _LARGEST_TABLE:
@@ -109,7 +109,7 @@ def _divided(losses: Integers, price: int, pool: int, cutoff: int, stop_at: floa
         if perf_counter() > stop_at:
             raise DeadlinePassed
         low, later = lows[row], table
-        table = np.full(highs[row] - low + 1, NEVER)
+        table = np.full(highs[row] - low + 1, UNREACHABLE_LOSS)
         choice = np.zeros(table.size, dtype=np.min_scalar_type(choices[row].size))
         for number, size in enumerate(choices[row].tolist()):
             shift = lows[row + 1] + size - least[row] - low

@@ -97,7 +97,7 @@ def call_compiled(name: str, numbers: Sequence[int], arrays: Sequence[Floats | I
     addresses = [ctypes.c_void_p(array.ctypes.data) for array in plain]
     if library[name](*map(ctypes.c_int64, numbers), *addresses):
         fix = "check speeds, weights and work, or omit it"
-        raise BadInput("the numbers lie too far apart to be computed", where="like", fix=fix)
+        raise BadInput("the numbers differ by too many orders of magnitude to be computed", where="like", fix=fix)
 
 
 def fields_of(*groups: tuple[type, str]) -> list[tuple[str, Any]]:

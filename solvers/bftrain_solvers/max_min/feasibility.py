@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bftrain_solvers.arrays import Floats, Integers, Mask
 
-NEVER: Final = 2**40  # use of a resource by an option that does not exist
+IMPOSSIBLE_USE: Final = 2**40  # use of a resource by an option that does not exist
 _ROUNDING: Final = 1e-9  # relative: smaller gains, and smaller margins of proofs by prices, do not count
 _MOST_PRICES: Final = 64
 _SOON: Final = 1_000_000  # limit of an enumeration before a linear programme

@@ -25,7 +25,7 @@ from bftrain.values.table import Columns, ValueTable
 from bftrain_solvers.answers import DeadlinePassed, answer
 from bftrain_solvers.arrays import Floats, Integers, Mask
 from bftrain_solvers.highs import solver as highs
-from bftrain_solvers.max_min.feasibility import NEVER, FeasibilityUnknown, FeasibleOptions, ResourceDemands
+from bftrain_solvers.max_min.feasibility import IMPOSSIBLE_USE, FeasibilityUnknown, FeasibleOptions, ResourceDemands
 from bftrain_solvers.max_min.one_kind import OTHERS, at_most, levelled, more_than_all, work_done
 from bftrain_solvers.node_kinds.search import best_columns, solved
 
@@ -68,11 +68,13 @@ def steps_by_kind(
         above = np.unique(np.concatenate(risen))
         own = np.concatenate((row[:1], above[above > row[0]]))
         nodes = [np.searchsorted(reached, own[1:]) + 1 for reached in risen]
-        enough = [np.where(more <= len(reached), more, NEVER) for more, reached in zip(nodes, risen, strict=True)]
+        enough = [
+            np.where(more <= len(reached), more, IMPOSSIBLE_USE) for more, reached in zip(nodes, risen, strict=True)
+        ]
         each.append((own, np.column_stack([np.append(0, more) for more in enough])))
     most = 1 + max((len(own) for own, _ in each), default=0)
     levels = np.full((len(each), most), np.inf)
-    needs = np.full((len(each), most, len(columns.kinds)), NEVER, dtype=np.int64)
+    needs = np.full((len(each), most, len(columns.kinds)), IMPOSSIBLE_USE, dtype=np.int64)
     for who, (own, needed) in enumerate(each):
         levels[who, : len(own)], needs[who, : len(own)] = own, needed
     return LevelStepsByKind(levels, needs)
@@ -133,7 +135,7 @@ class LevelsReachedByKind:
         """Find the levels of the ``wanted`` worst-off."""
         step = 1
         while self.known < wanted and self.lowest < np.inf:
-            # Raise all to where the worst-off is so many levels higher, if all find room there
+            # Raise all tasks until the worst-off is this many levels higher, if all fit there
             place = int(np.searchsorted(self._levels, self.lowest)) + step
             rungs = self._rungs_at(float(self._levels[place]) if place < len(self._levels) else np.inf)
             if self.room.ask(self._needs(rungs, self.bands)):
@@ -174,7 +176,9 @@ class LevelsReachedByKind:
         uses[:, each, each] = self.steps_by_kind.need(rungs)
         for number, band in enumerate(bands):
             options = kinds * (1 + number) + each
-            uses[:, options, each] = np.where(band.members[:, None], self.steps_by_kind.need(band.rungs), NEVER)
+            uses[:, options, each] = np.where(
+                band.members[:, None], self.steps_by_kind.need(band.rungs), IMPOSSIBLE_USE
+            )
             uses[:, options, kinds + number] = 1
         counts = np.array([band.count for band in bands], dtype=np.int64)
         return ResourceDemands(uses, np.concatenate((self.limits, counts)))
@@ -318,8 +322,8 @@ def _over_kinds(
     if cut:
         following = sorted(scores[place, columns[place]] for place in counted)[min(rise.known, len(counted) - 1)]
         words = (
-            f"out of time: the {rise.known} lowest levels are optimal, the following one is "
-            f"{following:.6g} and could be at most {reach:.6g}, the others are not proven"
+            f"out of time: the {rise.known} lowest levels are optimal, the following one is {following:.6g} "
+            f"and could be up to {reach:.6g}, higher levels are not proven"
         )
     words = "; ".join(filter(None, (words, rest_words)))
     if cut or not proven:

@@ -16,7 +16,7 @@ import numpy as np
 from bftrain.values.table import Columns
 from bftrain_solvers.answers import DeadlinePassed
 from bftrain_solvers.arrays import Floats, Integers, Mask
-from bftrain_solvers.value_grid import NEVER, ValueGrid
+from bftrain_solvers.value_grid import UNREACHABLE_LOSS, ValueGrid
 
 # The relaxation of this many columns takes about a third of a second; the time grows with the square
 _COLUMNS_IN_A_SECOND: Final = 20_000
@@ -49,7 +49,7 @@ def priced(grid: ValueGrid, columns: Columns, pools: Integers, stop_at: float) -
     prices = np.rint(np.maximum(found, 0.0)).astype(np.int64)
     paid = grid.whole - np.append(prices, 0)[columns.kind_of] * columns.nodes
     if grid.allowed is not None:
-        paid[~grid.allowed] = -2 * NEVER
+        paid[~grid.allowed] = -2 * UNREACHABLE_LOSS
     best = paid.max(axis=1)
     # In numbers of any size
     bound = sum(best.tolist()) + sum(price * pool for price, pool in zip(prices.tolist(), pools.tolist(), strict=True))
@@ -135,7 +135,7 @@ def fitting(space: KindCapacities, losses: Integers, plan: Integers, stop_at: fl
     ``None`` if that fails, or not before ``stop_at``.
     """
     plan = plan.copy()
-    allowed = losses < NEVER
+    allowed = losses < UNREACHABLE_LOSS
     rows = np.arange(len(plan))
     while perf_counter() < stop_at:
         idle = space.idle(plan)
@@ -174,7 +174,7 @@ def exchanged(space: KindCapacities, losses: Integers, entries: Floats, plan: In
         if perf_counter() > stop_at:
             break
         worse = losses - losses[rows, plan][:, None]
-        worse[rows, plan] = NEVER
+        worse[rows, plan] = UNREACHABLE_LOSS
         few = min(_PAIRED, worse.size)
         row, column = np.unravel_index(np.argpartition(worse, few - 1, axis=None)[:few], worse.shape)
         gains = entries[row, column] - entries[row, plan[row]]

@@ -1,6 +1,8 @@
-"""The search for the best columns: prices, a plan, a core; repeated until the core provably contains the best plan.
+"""Search for the best column (kind and size) of every task, within the nodes of all kinds; ``exact`` calls it.
 
-HiGHS solves the remainder if the search gives up.
+The linear relaxation prices a node of each kind. The loss of a column is its distance to the task's best column at
+these prices, and the core contains the columns with small losses. The core grows until it provably contains the best
+plan. HiGHS solves the remainder if the search gives up.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ from bftrain_solvers.node_kinds.plans import (
     improved,
     priced,
 )
-from bftrain_solvers.value_grid import NEVER, ValueGrid, grid_of
+from bftrain_solvers.value_grid import UNREACHABLE_LOSS, ValueGrid, grid_of
 
-_FIRST_CORE: Final = 32  # columns with a loss in the first core
+_FIRST_CORE: Final = 32  # columns in the first core, apart from columns without a loss
 _GROWTH: Final = 2
 _SMALL_CORES: Final = (32, 96, 256)
 _FEW_STATES: Final = 3_000
@@ -101,7 +103,7 @@ def best_columns(
     best = max((improved(space, grid.entries, plan, stop_at) for plan in fine), key=at.worth)
     plan = exchanged(space, at.losses, grid.entries, best, stop_at)
     worth = at.worth(plan)
-    if at.bound - worth >= NEVER:
+    if at.bound - worth >= UNREACHABLE_LOSS:
         return KindSearchResult(plan.tolist(), _bound(grid, at.bound), Termination.GAP)
     return _searched(grid, at, space, plan, int(min(relative_gap, 1.0) * abs(worth)), stop_at)
 

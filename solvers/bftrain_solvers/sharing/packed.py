@@ -2,8 +2,8 @@
 
 The total time of a task over all combinations that contain it is limited to 1. The number of pairs is quadratic in the
 number of tasks, and few pairs are used. Column generation therefore starts with single tasks and adds combinations with
-a positive reduced cost until there are no more. With many tasks, equal tasks form a class: a programme has the total
-times of classes and pairs of classes, which few pairs of tasks can receive in equal parts.
+a positive reduced cost until there are no more. With many tasks, equal tasks form a class: the programme
+computes the total times of classes and pairs of classes, and each time is then divided equally over the class's tasks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bftrain_solvers.sharing.published import MISSED, ShareEntries, fewest_misse
 from bftrain_solvers.sharing.rising import ProgramNotSolved
 
 _WORTH: Final = 1e-9  # relative: combinations with a smaller gain are not added
-_AT_ONCE: Final = 3  # combinations added at a time, per task
+_COMBINATIONS_PER_STEP: Final = 3  # combinations added at a time, per task
 _CLOSE: Final = 1e-10  # relative precision of the search for the smallest rho
 _SLACK: Final = (1e-9, 1e-8, 1e-7, 1e-6)  # relative: allowed errors of levels from programmes
 _MOST_STEPS: Final = 60
@@ -45,11 +45,11 @@ _ONE_BY_ONE: Final = 400  # fewer tasks are solved without classes
 class TaskClasses:
     """Classes of tasks that a policy does not distinguish: the first task of each, and the class of each task."""
 
-    def __init__(self, columns: ShareColumns, looks_at: Sequence[str]) -> None:
+    def __init__(self, columns: ShareColumns, properties: Sequence[str]) -> None:
         self.of_task = np.arange(len(columns.tasks))
         if self.of_task.size >= _ONE_BY_ONE:
             number: dict[object, int] = {}
-            self.of_task = np.array([number.setdefault(key, len(number)) for key in _keys(columns, looks_at)])
+            self.of_task = np.array([number.setdefault(key, len(number)) for key in _keys(columns, properties)])
         _, self.first, self.many = np.unique(self.of_task, return_index=True, return_counts=True)
         self._members = np.split(np.argsort(self.of_task, kind="stable"), np.cumsum(self.many)[:-1])
 
@@ -76,10 +76,10 @@ class TaskClasses:
                 yield *part, time * (end - begin)
 
 
-def _keys(columns: ShareColumns, looks_at: Sequence[str]) -> list[object]:
+def _keys(columns: ShareColumns, properties: Sequence[str]) -> list[object]:
     """Return the properties of each task that the policy depends on."""
     keys: list[object] = [
-        (task.model, task.nodes, task.weight, tuple(row), *(getattr(task, name) for name in looks_at))
+        (task.model, task.nodes, task.weight, tuple(row), *(getattr(task, name) for name in properties))
         for task, row in zip(columns.tasks, columns.market.speeds.tolist(), strict=True)
     ]
     # If two tasks of a model have different speeds together, a task may be the first or the second of a pair. Only in a
@@ -164,7 +164,7 @@ class Combinations:
                 times = np.zeros(self.one.size)
                 times[self.used] = found[: self.used.size]
                 return times, float(found[-1]) if levels is not None else float(worth @ times)
-            most = _AT_ONCE * tasks
+            most = _COMBINATIONS_PER_STEP * tasks
             if more.size > most:
                 more = more[np.argpartition(-gain[more], most)[:most]]
             self.used = np.concatenate((self.used, more))
@@ -257,14 +257,14 @@ class Combinations:
 class PackedRule:
     """A packed policy; ``choose`` returns the times of combinations and the value of the objective.
 
-    ``looks_at`` lists the task properties it depends on, in addition to speeds and weight.
+    ``properties`` lists the task properties it depends on, in addition to speeds and weight.
     """
 
     name: str
     value_is: str
     choose: Callable[[Combinations], tuple[Floats, float]]
     needs_work: bool = False
-    looks_at: tuple[str, ...] = ()
+    properties: tuple[str, ...] = ()
 
     def share(self, problem: SharingProblem) -> Shares:
         """Divide the time of all nodes over tasks and pairs."""
@@ -274,7 +274,7 @@ class PackedRule:
         pairs: dict[tuple[str, str], dict[str, float]] = {}
         speeds, value = np.zeros(0), 0.0
         if problem.tasks:
-            classes = TaskClasses(columns, self.looks_at)
+            classes = TaskClasses(columns, self.properties)
             combinations = Combinations(columns, classes)
             with readable_errors(self.name):
                 times, value = self.choose(combinations)
@@ -382,14 +382,16 @@ def _cost_deadlines(combinations: Combinations) -> tuple[Floats, float]:
 _WORK: Final = ("work_left_samples", "age_s", "alone_s")
 _NAME: Final = ("name",)  # each task has its own queue position or deadline
 max_min: Final = PackedRule("max-min-packed", LEVEL_IS, _max_min)
-finish_time: Final = PackedRule("finish-time-packed", "the largest rho", _finish_time, needs_work=True, looks_at=_WORK)
+finish_time: Final = PackedRule(
+    "finish-time-packed", "the largest rho", _finish_time, needs_work=True, properties=_WORK
+)
 water_filling: Final = PackedRule("water-filling-packed", LEVEL_IS, _water_filling)
 makespan: Final = PackedRule(
-    "makespan-packed", "seconds until all are done", _makespan, needs_work=True, looks_at=_WORK
+    "makespan-packed", "seconds until all are done", _makespan, needs_work=True, properties=_WORK
 )
 fifo: Final = PackedRule(
-    "fifo-packed", "speeds as parts of the largest, times places in the queue", _fifo, looks_at=_NAME
+    "fifo-packed", "speeds as parts of the largest, times places in the queue", _fifo, properties=_NAME
 )
 throughput: Final = PackedRule("throughput-packed", "samples/s of all, by weight", _throughput)
-cost_deadlines: Final = PackedRule("cost-deadlines-packed", MISSED, _cost_deadlines, looks_at=_NAME)
+cost_deadlines: Final = PackedRule("cost-deadlines-packed", MISSED, _cost_deadlines, properties=_NAME)
 cost: Final = PackedRule("cost-packed", "samples/s of all, by weight, over the price of their nodes", _cost)

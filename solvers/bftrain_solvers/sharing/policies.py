@@ -98,7 +98,10 @@ def readable_errors(policy: str) -> Iterator[None]:
     except ProgramNotSolved as error:
         raise BadInput(f"was not solved: {error}", where=f"policy '{policy}'") from error
     except (FloatingPointError, NumbersTooFarApart) as error:
-        what, fix = f"the numbers lie too far apart to be computed: {error}", "check speeds, weights and work"
+        what, fix = (
+            f"the numbers differ by too many orders of magnitude to be computed: {error}",
+            "check speeds, weights and work",
+        )
         raise BadInput(what, where=f"policy '{policy}'", fix=fix) from error
 
 
@@ -142,7 +145,7 @@ def _rates(columns: ShareColumns, *weights: Floats) -> Floats:
     for each in weights:
         rates, counted = rates * each, counted & (each > 0.0)
     if (rates[counted] == 0.0).any():
-        raise NumbersTooFarApart("a weight times a speed is too small to differ from 0")
+        raise NumbersTooFarApart("a weight times a speed underflows to 0")
     return rates
 
 
@@ -151,7 +154,7 @@ def _rise_from_zero(market: ShareDemands, rate: Floats) -> RaisedLevels:
     risen = rise(market, np.zeros(len(rate)), _checked_rate(market, rate))
     reached = (market.speeds * risen.shares).sum(axis=1)[rate > 0.0] / rate[rate > 0.0]
     if reached.min() < risen.height * (1.0 - _MISSING):
-        raise NumbersTooFarApart(f"a speed is {reached.min():g} of its level where {risen.height:g} was found")
+        raise NumbersTooFarApart(f"a task reaches only {reached.min():g} of the level {risen.height:g}")
     return risen
 
 
@@ -160,7 +163,7 @@ def _checked_rate(market: ShareDemands, rate: Floats) -> Floats:
     steep = (rate / market.speeds.max(axis=1))[rate > 0.0]
     if steep.size and steep.max() / _FARTHEST > steep.min():
         span = f"from {steep.min():.1g} to {steep.max():.1g}"
-        raise NumbersTooFarApart(f"speeds are to be {span} times the largest one of each task")
+        raise NumbersTooFarApart(f"relative speeds of tasks would range {span}")
     return rate
 
 
@@ -169,7 +172,7 @@ def _raised_to_precision(market: ShareDemands, work: Floats) -> Floats:
     largest = market.speeds.max(axis=1)
     steep = work / largest
     if steep.max() < _FARTHEST * np.finfo(np.float64).tiny:
-        raise NumbersTooFarApart("work over a speed is too small to differ from 0")
+        raise NumbersTooFarApart("work over a speed underflows to 0")
     lifted: Floats = np.maximum(steep, steep.max() / _FARTHEST) * largest
     return lifted
 

@@ -161,7 +161,7 @@ def test_a_delay_of_nodes_is_reported_job_by_job_if_records_are_there(bftrain: C
     assert [each["jobs"] for each in output["distribution"]] == [1, 1, 0, 0, 0, 0]
     Path("other.txt").write_text(SACCT.replace("n3", "n4"))
     ended = bftrain("assess", *asked, "-o", "no", "--records", "other.txt")
-    assert (ended.code, "are not the records that the log was made of" in ended.err) == (3, True)
+    assert (ended.code, "are not the records of this log" in ended.err) == (3, True)
 
 
 def test_folder_of_a_schedule_stands_for_the_log_in_it(bftrain: CommandLine) -> None:

@@ -76,7 +76,7 @@ def test_what_the_basic_work_needs_is_there(bftrain: CommandLine) -> None:
         ("mute", "mute", "broken", "AttributeError: 'NoneType'", ""),
         ("gone", "no.such.module:x", "broken", "cannot be loaded from no.such.module:x", "uninstall doctor-plugins"),
         ("number", "number", "broken", "does not implement", "repair or uninstall doctor-plugins"),
-        ("exact", "fine", "broken", "the name is taken by bftrain", "pip uninstall doctor-plugins"),
+        ("exact", "fine", "broken", "the name is already used by bftrain", "pip uninstall doctor-plugins"),
     ],
 )
 def test_plug_ins_good_and_bad(

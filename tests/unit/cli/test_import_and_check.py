@@ -118,7 +118,7 @@ def test_the_same_bytes_from_a_pipe_packed_and_wherever_the_file_lies(bftrain: C
 def test_check_explains_even_what_no_log_can_be_made_of(bftrain: CommandLine) -> None:
     Path("jobs").write_text("JobID|Start|End|NodeList|State\n1|Unknown|Unknown|None|PENDING\n2|1|x|n1|COMPLETED\n")
     ended = bftrain("import", "--dry-run", "jobs")
-    assert (ended.code, "no row describes a node" in ended.err) == (3, True)
+    assert (ended.code, "no row describes an allocated node" in ended.err) == (3, True)
     assert re.search(r"bad_time +1 .*\n.*\n +jobs:3\n", ended.out)
     rows = json.loads(bftrain("import", "--dry-run", "jobs", "--json").out)["rows"]
     assert rows == {"read": 2, "used": 0, "aside": {"bad_time": 1, "no_usage": 1}}
@@ -144,7 +144,7 @@ def test_the_cut_end_of_a_dump_is_reported_with_the_option_that_keeps_it(bftrain
         if command[0] != "inspect":
             findings = json.loads(bftrain(*command, "--json").out)["findings"]
             assert {each["name"]: each["option"] for each in findings}["log_trimmed"] == "--window A..B or --keep-end"
-    trimmed = "the log ends when the last job starts"
+    trimmed = "the log stops at the last job start"
     assert trimmed in bftrain("import", "dump", "-o", "log.npz").out.replace("\n", " ")
     assert trimmed not in bftrain("import", "dump", "-o", "log.npz", "--keep-end").out.replace("\n", " ")
 

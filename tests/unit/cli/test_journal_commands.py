@@ -50,7 +50,7 @@ def test_show_prints_a_row_per_step(bftrain: CommandLine, journal: Path) -> None
     with Journal.open(journal) as opened:
         for _ in range(2):  # as after a restart
             opened.append_decision(replace(last, at_once=(), actions=(), notes=()))
-    assert "it was decided again: nothing changes" in bftrain("journal", "show", journal).out
+    assert "it was decided again, with no change" in bftrain("journal", "show", journal).out
 
 
 def test_show_finds_steps_by_task_node_and_time(bftrain: CommandLine, journal: Path) -> None:

@@ -160,7 +160,7 @@ def test_of_a_log_of_many_megabytes_only_the_end_is_read(
     shown = ended.out.splitlines()
     assert len(shown) == last // line + 1, "in whole lines"
     assert (shown[0], shown[-2:]) == (f"n1: line {100_001 - len(shown):06}", ["n1: line 099999", "n2: short"])
-    assert ended.err == "warning: n1.log: the last of 1.2 MB; --all prints all of it\n"
+    assert ended.err == "warning: n1.log: the last part of 1.2 MB; --all prints all of it\n"
     assert (min(offsets[:-1]), offsets[-1]) == (len(text) - last, 0)
     whole = bftrain("logs", "a", "--all")
     assert (whole.out.count("\n"), whole.err) == (100_001, "")
@@ -261,13 +261,13 @@ def test_hooks_are_checked_by_a_message_that_comes_back(
     tally = HookTally(str(spool), "start", "end")
     monkeypatch.setattr(run.inside.world, "facts", lambda: SchedulerFacts(hooks=tally.report))
     deaf = bftrain("live", "hooks", "check")
-    assert (deaf.code, "not heard within" in deaf.err) == (4, True)
+    assert (deaf.code, "no test message arrived within" in deaf.err) == (4, True)
     listener = HookListener(HookSpool(spool), tally.on_messages, lambda _: None)
     listener.start()
     try:
         silent = bftrain("live", "hooks", "check")
         assert silent.code == 4
-        assert "heard: 1 check; the last 0 s ago" in silent.out
+        assert "received: 1 check; the last 0 s ago" in silent.out
         assert "no hook has reported the start or the end of a job" in silent.err
         tally.on_messages([HookNews(what=what, job="1", nodes=("n1",)) for what in ("start", "end")])
         checked = bftrain("live", "hooks", "check", "--json")

@@ -120,7 +120,7 @@ def test_tasks_that_can_never_run_end_with_a_warning_not_a_hang(bftrain: Command
     )
     ended, _ = replayed(bftrain, "--semantics", semantics, "-q")
     assert "warning: task 'big' needs more nodes than the" in ended.err
-    assert "warning: task 'late' arrives after the log has ended" in ended.err
+    assert "warning: task 'late' arrives after the end of the log" in ended.err
     assert "note at" not in ended.err
     noted = replayed(bftrain, "--semantics", semantics, "-v")[0].err
     assert "note at 0 s: task 'big': no measurement beyond 1 nodes" in noted
@@ -223,7 +223,7 @@ def test_the_sensitivity_table_is_made_once_and_left_out_when_asked(
     assert first["advice"][0]["option"] == "--max-tasks 2"
     ended, second = replayed(bftrain, "--max-tasks", 1, folder="two")
     count = len(list((tmp_path / "cache" / "bftrain" / "replays").iterdir()))
-    assert f"{count} more replays ({count} of them from {tmp_path}" in ended.err
+    assert f"{count} more replays ({count} from {tmp_path}" in ended.err
     assert (second["sensitivity"], second["advice"]) == (first["sensitivity"], first["advice"])
     for options in (("--quick",), ("--semantics", "published")):
         ended, summary = replayed(bftrain, *options)
@@ -264,7 +264,7 @@ def test_an_export_tells_how_much_it_wrote(bftrain: CommandLine) -> None:
 
 @pytest.mark.parametrize(
     ("words", "reason"),
-    [(("x.pftrace",), "'x.pftrace' ends in neither .html nor .json"), (("t.json", "--svg", "p"), "are for pages")],
+    [(("x.pftrace",), "'x.pftrace' has neither suffix .html nor .json"), (("t.json", "--svg", "p"), "are for pages")],
 )
 def test_a_report_rejects_what_it_would_ignore(bftrain: CommandLine, words: tuple[str, ...], reason: str) -> None:
     replayed(bftrain)

@@ -181,7 +181,7 @@ def test_sizes_at_which_nothing_was_done_are_named(
     plays(monkeypatch, only_one)
     ended = bftrain("train", script, "--nodes", "1:2", "--for", "0.8")
     assert ended.code == 0
-    assert "no step was done on 2 nodes, because nothing was committed: call state.commit()" in ended.err
+    assert "no step was done on 2 nodes, because no state was committed: call state.commit()" in ended.err
     assert "loss" not in ended.out
 
 
@@ -194,7 +194,7 @@ def test_ctrl_c_keeps_the_figures(bftrain: CommandLine, script: Path, monkeypatc
     ended = bftrain("train", script, "--nodes", "1")
     assert ended.code == 130
     assert ended.out.startswith("stopped after 40 steps")
-    assert "interrupted; the figures are of what was done until then" in ended.err
+    assert "interrupted; the figures cover the completed part" in ended.err
 
     plays(monkeypatch, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     ended = bftrain("train", script, "--nodes", "1")

@@ -114,7 +114,7 @@ def test_an_admission_may_limit_sizes_and_remark_on_tasks(monkeypatch: pytest.Mo
 def test_one_who_gives_less_than_a_minimum_or_raises_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch, ("admission", "youngest", f"{HERE}:Youngest"), ("admission", "raises", f"{HERE}:Raises"))
     for said, words in (
-        ("youngest=2", "admission 'youngest': lets task 'a' have 2 nodes, and it needs 3"),
+        ("youngest=2", "admission 'youngest': limits task 'a' to 2 nodes, but it needs 3"),
         ("raises", f"admission 'raises': raised RuntimeError: no idea at 4 s, at {__file__}:"),
     ):
         harvester = core(said)

@@ -157,7 +157,7 @@ def test_what_runs_on_no_kind_that_is_there_waits_and_a_note_says_so_once() -> N
     harvester.absorb(joined_as("k80", 0, "k1"), submitted(0, spec("a", largest=1, curves={"v100": FAST})))
     decision = harvester.decide(0)
     assert dict(decision.sizes) == {"a": 0}
-    assert "task 'a': runs on v100 only, and none of these nodes is idle now: it waits" in decision.notes
+    assert "task 'a': runs on v100 only, and no such node is idle now: it waits" in decision.notes
     assert harvester.decide(1).notes == ()
     harvester.handle(joined_as("v100", 2, "v1"))
     assert held(harvester) == {"a": {"v1"}}

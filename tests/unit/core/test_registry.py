@@ -60,7 +60,7 @@ def test_a_built_in_name_cannot_be_taken_over(monkeypatch: pytest.MonkeyPatch) -
     register(monkeypatch, ("solver", "exact", f"{HERE}:dice"))
     assert registry.load("solver", "exact") is EXACT
     clash = registry.parts("solver")["exact (someones-package)"]
-    assert clash.problem == "the name is taken by bftrain; rename the entry point"
+    assert clash.problem == "the name is already used by bftrain; rename the entry point"
     with pytest.raises(UnknownName):
         registry.load("solver", "exact (someones-package)")
 
@@ -69,7 +69,7 @@ def test_a_plug_in_cannot_take_a_name_that_only_looks_different(monkeypatch: pyt
     register(monkeypatch, ("objective", "Max_Min", f"{HERE}:dice"), ("solver", "equal_share", f"{HERE}:dice"))
     for port, name, taken in (("objective", "Max_Min", "max-min"), ("solver", "equal_share", "equal-share")):
         clash = registry.parts(port)[f"{name} (someones-package)"]
-        assert clash.problem == f"the name is taken by bftrain as '{taken}'; rename the entry point"
+        assert clash.problem == f"the name is already used by bftrain as '{taken}'; rename the entry point"
         with pytest.raises(UnknownName, match=f"did you mean '{taken}'"):
             registry.load(port, name)
 

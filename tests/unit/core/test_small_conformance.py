@@ -108,7 +108,7 @@ class Stumbles(CampaignAdmission):  # type: ignore[misc]  # loaded by its name
         (Nameless, "is called '', not a name"),
         (lambda _most: object(), "has no name, or no choose(queue)"),
         (Inventive, "names 'unknown', not an unfinished task"),
-        (Stingy, "lets task '"),
+        (Stingy, "limits task '"),
         (Dice, "returns another result"),
         (Learns, "returns another result when called again"),
         (Forgets, "does not restore its saved state exactly"),

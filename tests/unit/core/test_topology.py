@@ -78,7 +78,7 @@ def test_a_gpu_lies_on_its_host_and_a_node_in_its_rack() -> None:
         ("names:9", "names no number from 1 to 4"),
         ("# nothing\n", r"names no racks .give Slurm's topology.conf"),
         ("SwitchName=top Switches=s[1-2]\n", "names no racks"),
-        ("r1: n[1-2]\nr2: n2\n", r"node 'n2' is in the racks 'r1' and 'r2' .name each node in one"),
+        ("r1: n[1-2]\nr2: n2\n", r"node 'n2' is in the racks 'r1' and 'r2' .assign each node to one"),
         ("r1: n[1-\n", r"rack 'r1'.*write a node set such as"),
     ],
 )

@@ -148,7 +148,7 @@ def test_no_more_is_doubtful_than_was_idle() -> None:
             "which_unknown",
             COUNTS,
             0.0,
-            ("The log is derived from counts of busy nodes: which are idle is assumed, so losses are too small",),
+            ("The log is derived from counts of busy nodes: which ones are idle is assumed, which understates losses",),
         ),
         ("nodes_inferred", RECORDS, 0.0, ()),
     ],

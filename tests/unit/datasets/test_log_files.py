@@ -175,7 +175,7 @@ def test_a_csv_cut_off_between_lines_is_noticed_by_its_checksum(tmp_path: Path) 
         load_log(path)
     assert caught.value.where == f"{path}:3"
     path.write_text("".join(line for line in lines[:-10] if not line.startswith("# sha256")))
-    assert load_log(path).provenance.steps == ("read from a CSV file without a checksum",)
+    assert load_log(path).provenance.steps == ("read from a CSV file with no checksum",)
 
 
 def test_a_damaged_npz_is_refused(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def rewritten(path: Path, **members: np.ndarray) -> None:
     [
         ("times", np.array([1.0, 0.0, 2.0]), r"\(times\).*rise strictly"),
         ("nodes", np.array([9, 9, 9], dtype=np.int32), r"\(nodes\).*between 0 and 3"),
-        ("states", np.array([object()] * 3), r"\(states\).*must hold numbers, not \|O"),
+        ("states", np.array([object()] * 3), r"\(states\).*must contain numbers, not \|O"),
         ("end_s", np.array([1.0, 2.0]), r"\(end_s\).*one number"),
         ("format", np.frombuffer(b"bftrain event log 9", dtype=np.uint8), r"\(format\).*later version"),
         ("provenance", np.frombuffer(b"{", dtype=np.uint8), r"\(provenance\).*JSON"),
@@ -233,7 +233,7 @@ def rewritten(path: Path, **members: np.ndarray) -> None:
         ("times", np.arange(9.0), r"\(times\): has 9 values for 3 changes"),
         ("offsets", np.arange(9), r"\(offsets\): has 9 values for 3 times; it needs one more"),
         ("states", np.zeros(9, np.int8), r"\(states\): has 9 values for 3 nodes"),
-        ("end_s", np.array([1 + 1j]), r"\(end_s\).*must hold numbers, not <c16"),
+        ("end_s", np.array([1 + 1j]), r"\(end_s\).*must contain numbers, not <c16"),
         ("times", np.zeros((1, 3)), r"\(times\).*a one-dimensional list, not 2 dimensions"),
         ("node_names", np.full(3_000_001, ord("\n"), np.uint8), r"\(node_names\): has more than 1,000,000 names"),
     ],
@@ -252,8 +252,8 @@ def test_a_wrong_part_of_an_npz_is_named(tmp_path: Path, member: str, value: np.
         ("(2**40,)", "<f8", "its header cannot be read"),
         (f"({1 << 40},)", "<f8", "declares 1,099,511,627,776 numbers of 64 bits, but has 24 bytes"),
         (f"({1 << 100},)", "<f8", r"declares [\d,]+ numbers of 64 bits, but has 24 bytes"),
-        (f"({1 << 33},)", "|V0", r"must hold numbers, not \|V0"),
-        (f"({1 << 20},)", f"({1 << 20},)<f8", "must hold numbers, not"),
+        (f"({1 << 33},)", "|V0", r"must contain numbers, not \|V0"),
+        (f"({1 << 20},)", f"({1 << 20},)<f8", "must contain numbers, not"),
         (f"(0, {1 << 62})", "<f8", "a one-dimensional list, not 2 dimensions"),
         ("(-3,)", "<f8", "declares -3 numbers"),
         ("(True,)", "<f8", "declares 1 numbers"),

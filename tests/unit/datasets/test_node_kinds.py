@@ -101,7 +101,7 @@ def test_files_of_logs_without_kinds_are_as_before(tmp_path: Path, suffix: str) 
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        ("0,n,idle,v\n1,n,busy,w\n", r"log.csv:3: node 'n' is of kind 'v' and of kind 'w'"),
+        ("0,n,idle,v\n1,n,busy,w\n", r"log.csv:3: node 'n' has two kinds, 'v' and 'w'"),
         ("0,n,idle,\n", r"log.csv:2: kind: '' is not a name"),
         ("0,n,idle\n", "the row has 3 cells instead of 4"),
     ],
@@ -117,7 +117,7 @@ def test_a_parquet_table_with_two_kinds_of_a_node_is_refused(tmp_path: Path) -> 
     path = tmp_path / "log.parquet"
     rows = {"kind": ["v", "w"], "time": [0.0, 1.0], "node": ["n", "n"], "state": ["idle", "busy"]}
     parquet.write_table(pa.table(rows), path)
-    with pytest.raises(BadInput, match=r"log.parquet: node 'n' is of kind 'v' and of kind 'w'"):
+    with pytest.raises(BadInput, match=r"log.parquet: node 'n' has two kinds, 'v' and 'w'"):
         load_log(path)
 
 
@@ -127,7 +127,7 @@ def test_a_builder_wants_a_kind_for_every_node() -> None:
     builder.set_kind("n", "v")
     with pytest.raises(BadInput, match="node 'm' has no kind, but other nodes have"):
         builder.build(end_s=1.0)
-    with pytest.raises(BadInput, match="node 'n' is of kind 'v' and of kind 'w'"):
+    with pytest.raises(BadInput, match="node 'n' has two kinds, 'v' and 'w'"):
         builder.set_kind("n", "w")
 
 
@@ -184,8 +184,8 @@ def test_kinds_by_the_places_of_nodes(bftrain: CommandLine, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("kinds.toml", 'v = "a[1-2],b1"\nw = "b[1-2]"\n', r"kinds.toml: w: node 'b1' is of kind 'v' and of kind 'w'"),
-        ("kinds.toml", 'v = "a[1-2]"\n', "has no kind of node 'b1' and 1 others of the log"),
+        ("kinds.toml", 'v = "a[1-2],b1"\nw = "b[1-2]"\n', r"kinds.toml: w: node 'b1' has two kinds, 'v' and 'w'"),
+        ("kinds.toml", 'v = "a[1-2]"\n', "has no kind of node 'b1' and 1 other node"),
         ("kinds.toml", "", "has no kind"),
         ("kinds.toml", "v = 3\n", "kinds.toml: v: 3 is not a node set"),
         ("kinds.toml", 'v = "a["\n', "kinds.toml: v: 'a\\[' is not a node set"),

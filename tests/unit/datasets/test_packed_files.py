@@ -150,7 +150,7 @@ def test_an_archive_with_several_files_is_rejected(tmp_path: Path) -> None:
         (b"\x1f\x8bnot gzip at all", "cannot be unpacked"),
         (b"BZh9 nor bzip2", "cannot be unpacked"),
         (b"\xfd7zXZ\0 nor xz", "cannot be unpacked"),
-        (tarred(), "an archive without a file in it"),
+        (tarred(), "an archive that contains no file"),
         (tarred(TEXT)[:500].ljust(512, b"\xff"), "cannot be unpacked|without a file"),
         *((pack(b""), "empty") for pack in (bytes, partial(gzip.compress, mtime=0), lzma.compress)),
     ],

@@ -146,7 +146,7 @@ def test_an_edited_table_without_its_checksum_is_read_and_says_so(tmp_path: Path
     table = parquet.read_table(path)
     metadata = {key: value for key, value in table.schema.metadata.items() if key != b"bftrain.sha256"}
     parquet.write_table(table.slice(0, 4).replace_schema_metadata(metadata), path)
-    assert load_log(path).provenance.steps == ("read from a Parquet file without a checksum",)
+    assert load_log(path).provenance.steps == ("read from a Parquet file with no checksum",)
     parquet.write_table(table.slice(0, 4), path)
     with pytest.raises(BadInput, match="differ from the saved ones"):
         load_log(path)

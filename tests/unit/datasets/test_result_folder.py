@@ -1,4 +1,4 @@
-"""Folders of results: refused when finished, locked while in use, replaced as a whole, and files of others stay."""
+"""Folders of results: rejected when finished, locked while in use, replaced as a whole, and files of others stay."""
 
 from __future__ import annotations
 

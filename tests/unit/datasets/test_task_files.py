@@ -219,7 +219,7 @@ def test_binary_and_oversized_files_are_refused(tmp_path: Path, monkeypatch: pyt
         with pytest.raises(BadInput, match=r"t\.(toml|csv):1: not "):
             load_tasks(path)
     monkeypatch.setattr("bftrain.files.LARGEST_TEXT_BYTES", 3)
-    with pytest.raises(BadInput, match="too many for a task file"):
+    with pytest.raises(BadInput, match="exceed the limit of a task file"):
         load_tasks(tmp_path / "t.toml")
 
 

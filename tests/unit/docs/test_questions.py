@@ -34,7 +34,7 @@ QUESTIONS: Final = {
     },
     "researcher": {
         "How do I try my own objective?": ("tutorials/your-objective.md", "1. Write it", "thrifty"),
-        "How do I try my own policy?": ("tutorials/your-objective.md", "7. Choose who competes", "choose"),
+        "How do I try my own policy?": ("tutorials/your-objective.md", "7. Choose the competing tasks", "choose"),
         "Which objectives are there?": ("reference/objectives.md", "Objectives", "max-min"),
         "Which solver proves its answer?": ("reference/objectives.md", "Solvers", "proven"),
         "What is efficiency U?": ("explanation/semantics.md", "Yardsticks", "constant pool"),

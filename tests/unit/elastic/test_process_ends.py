@@ -130,7 +130,7 @@ def test_an_end_far_from_done_is_tried_again_and_the_third_is_a_failure() -> Non
         case.settle()
         assert len(case.context.notes()) == min(number + 1, 2)
     assert "after 100 of 1,000 samples, before its work was done" in case.context.notes()[0]
-    assert "3 times without a step between" in case.context.messages[-1]["reason"]
+    assert "3 times with no step in between" in case.context.messages[-1]["reason"]
 
 
 def test_an_end_near_the_end_of_its_work_is_believed() -> None:

@@ -173,7 +173,7 @@ def test_an_object_that_cannot_take_its_values_is_named() -> None:
 
 
 def test_names_that_no_state_has_are_refused() -> None:
-    with pytest.raises(BadScript, match="'rank' is taken"):
+    with pytest.raises(BadScript, match="'rank' is already used"):
         State(rank=3)
     with pytest.raises(AttributeError, match="has no 'positon'"):
         _ = State(position=0).positon

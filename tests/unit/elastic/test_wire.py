@@ -74,7 +74,7 @@ def test_no_line_can_be_tampered_with(trick: str) -> None:
 def test_nothing_is_sealed_before_the_greeting() -> None:
     lonely = AuthenticatedStream(SECRET, "agent")
     assert not lonely.greeted
-    with pytest.raises(BadMessage, match="before the greeting of the other side"):
+    with pytest.raises(BadMessage, match="before the other side's greeting"):
         lonely.seal({})
 
 

@@ -218,7 +218,7 @@ async def test_the_oldest_folders_go_where_they_take_too_much_and_those_in_use_s
         await inside.daemon.housekeeping.tidy()
         assert [folder.exists() for folder in folders] == [True, False, True, True]
         (remark,) = inside.daemon.notices.latest
-        assert remark.text.startswith("1 folder of tasks that are over")
+        assert remark.text.startswith("1 folder of the oldest finished tasks")
         assert remark.text.endswith("([keep] folders_gb): #2")
 
 

@@ -130,7 +130,7 @@ async def test_with_a_full_disk_a_task_can_be_cancelled(tmp_path: Path) -> None:
         first, second, waiting = sorted("abc", key=lambda name: not world.held.get(name))
         with full_disk():
             for name in (first, second, waiting):
-                with pytest.raises(NotAvailable, match=f"task '{name}' holds no nodes any more, but is cancelled for"):
+                with pytest.raises(NotAvailable, match=f"task '{name}' has lost its nodes, but the cancellation is"):
                     await service.cancel(ourselves(), name)
                 assert not world.held.get(name), "what it writes may be what filled the disk"
                 with pytest.raises(NotNow):

@@ -59,14 +59,14 @@ async def test_only_operators_give_a_task_more_weight_than_the_site_allows(tmp_p
     async with live_inside(tmp_path) as (_, service, _, _):
         with pytest.raises(NotAllowed, match="weight: 1e\\+06 is more than 'ann' may give") as refused:
             await service.submit(ANN, submission("a", weight=1e6))
-        assert "give at most 1, or ask an operator: [api] max_weight" in str(refused.value.fix)
+        assert "give 1 or less, or ask an operator: [api] max_weight" in str(refused.value.fix)
         assert service.tasks(CHIEF, all=True) == ()
         assert (await service.submit(ANN, submission("a", weight=1.0))).weight == 1.0
         assert (await service.submit(CHIEF, submission("b", weight=1e6))).weight == 1e6
     (tmp_path / "other").mkdir()
     async with live_inside(tmp_path / "other", api=Api(max_weight=4.0)) as (_, service, _, _):
         assert (await service.submit(ANN, submission("a", weight=4.0))).weight == 4.0
-        with pytest.raises(NotAllowed, match="give at most 4"):
+        with pytest.raises(NotAllowed, match="give 4 or less"):
             await service.submit(ANN, submission("b", weight=4.5))
 
 
@@ -221,7 +221,7 @@ async def test_it_is_cancelled_if_one_of_them_will_never_be_done(tmp_path: Path)
         await submit(service, "c", after=("b",))
         await service.cancel(ourselves(), "a")
         await until(lambda: state(service, "c") == "cancelled")
-        assert service.task(ourselves(), "b").reason == "it was to run after task #1, which is cancelled"
+        assert service.task(ourselves(), "b").reason == "its predecessor #1 is cancelled"
         with pytest.raises(NotNow, match="task 'a' is cancelled already"):
             await submit(service, "d", after=("a",))
 

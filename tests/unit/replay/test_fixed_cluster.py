@@ -63,12 +63,9 @@ def test_a_baseline_is_replayed_until_it_ends_by_itself() -> None:
     ("given", "says"),
     [
         ({"curves": {"tpu": curve_of(1.0)}}, "can never hold task 't', which runs on tpu only"),
-        ({"min_nodes": 3, "max_nodes": 4}, "'t', which needs 3 nodes of one kind where it can have 2 at most"),
-        (
-            {"min_nodes": 2, "curves": {"slow": curve_of(1.0, 2.0)}},
-            "which needs 2 nodes of one kind where .* 1 at most",
-        ),
-        ({"curves": {"fast": curve_of(0.0, 0.0)}}, "'t', whose speed is 0 at every size"),
+        ({"min_nodes": 3, "max_nodes": 4}, "'t', which needs 3 nodes of one kind where it can have up to 2"),
+        ({"min_nodes": 2, "curves": {"slow": curve_of(1.0, 2.0)}}, "which needs 2 nodes of one kind where .* up to 1"),
+        ({"curves": {"fast": curve_of(0.0, 0.0)}}, "'t', with speed 0 at every possible size"),
     ],
 )
 def test_what_it_can_never_hold_is_refused_by_name(given: dict[str, object], says: str) -> None:

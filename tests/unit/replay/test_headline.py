@@ -78,7 +78,7 @@ def test_tasks_that_come_late_leave_time_without_any() -> None:
 def test_nothing_idle_is_no_lack_of_tasks() -> None:
     found = bftrain.replay(log_of(end_s=100.0), [task()], ReplaySettings()).headline
     assert (found.tasks_ran_out, found.harvest_share) == (False, None)
-    assert found.sentence == "No node was idle: there was nothing to harvest"
+    assert found.sentence == "No node was idle"
 
 
 def doubtful_log(*findings: LogFinding) -> EventLog:
@@ -120,7 +120,7 @@ def test_a_simulated_log_is_called_so_and_not_the_batch_queue() -> None:
     page = page_of(done)
     text = text_of(page)
     assert "A simulated schedule left 4 node-hours idle, 100.0 % of all (100.0 % of it doubtful);" in text
-    assert "4 node-hours were idle, of which none is sure: " in text
+    assert "4 node-hours were idle, none certain: " in text
     assert "no record tells which nodes were idle in a simulated schedule." in text
     assert "2 nodes in a simulated schedule for" in text
     assert page.count("the simulated scheduler") >= 2

@@ -83,7 +83,7 @@ def test_they_are_rows_of_a_comparison(tmp_path: Path) -> None:
     for name in ("one", "two"):
         bftrain.replay(LOG, TASKS, metrics=CAMPAIGN_STRETCH if name == "one" else "").write(tmp_path / name)
     found = bftrain.compare(tmp_path / "one", tmp_path / "two")
-    (group,) = (group for group in found.groups if group.title == "Metrics asked for")
+    (group,) = (group for group in found.groups if group.title == "Requested metrics")
     rows = {figure.name: figure.amounts for figure in group.figures}
     assert rows["metrics.campaigns"] == (2, None)
 

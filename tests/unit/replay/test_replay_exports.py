@@ -108,7 +108,7 @@ def test_a_folder_without_a_replay_is_refused(command: CommandLine, tmp_path: Pa
         ("allocations.csv", ",120.0,", ",,", "a row of the table of allocations has an empty cell"),
         ("allocations.csv", ",120.0,", ",x,", "not the table it should be: In CSV column #2"),
         ("allocations.csv", ",120.0,", ",", "allocations.csv: not the table it should be: "),
-        ("tasks.csv", "\nu,", "\nv,", "task 'u' is in the table of allocations, but not in that of tasks"),
+        ("tasks.csv", "\nu,", "\nv,", "task 'u' is in the allocation table, but not in the task table"),
     ],
 )
 def test_what_was_damaged_is_named(

@@ -94,7 +94,7 @@ def test_what_a_run_does_not_have_is_named(tmp_path: Path) -> None:
     again = bftrain.load_run(tmp_path / "out")
     with pytest.raises(AttributeError, match="this run in rounds has no attribute 'engine'"):
         _ = again.engine
-    with pytest.raises(BadInput, match="was read from its folder"):
+    with pytest.raises(BadInput, match="is not stored in the folder"):
         _ = again.result
     with pytest.raises(BadInput, match="there is no page for a schedule"):
         page_of(scheduled(tmp_path))

@@ -33,7 +33,7 @@ def test_the_command_says_what_it_replays(
     assert workload["trials"] == summary["tasks"]
     assert summary["inputs"]["tasks"]["name"] == f"{workload['trials']} trials of shufflenet"
     assert f"no --tasks: {workload['sentence']}" in ended.err
-    assert "so that the queue never empties" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "so the queue never empties" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     first = (tmp_path / "out" / "config.toml").read_text(encoding="utf-8").splitlines()[0]
     assert first == "# bftrain replay log.npz --config THIS_FILE -o NEW_FOLDER"
     # The command that it names writes the same tasks

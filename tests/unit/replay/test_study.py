@@ -106,16 +106,14 @@ def test_odd_inputs_are_named() -> None:
     assert warnings(log_of(end_s=9.0), [COSTLY])[0] == "no node is ever idle in the log"
     (misfit,) = warnings(LOG, [task("big", rate=(1.0,) * 5, min_nodes=3)])
     assert misfit == (
-        "task 'big' needs more nodes than the 2 that are idle at most, so it can never run, but still competes"
+        "task 'big' needs more nodes than the 2 idle at the peak, so it can never run, but still competes"
     )
     twice = log_of((0.0, "a", ""), (50.0, "ab", ""), end_s=100.0)  # a joins a second time
-    assert warnings(twice, [task()]) == (
-        "entries of the log that give a node the state it has already and so change nothing: 1",
-    )
+    assert warnings(twice, [task()]) == ("log entries that repeat the current state of a node: 1",)
     (late,) = warnings(LOG, [task("x", submit_s=300.0), task("y", submit_s=301.0)])
-    assert late == "2 tasks ('x', 'y') arrive after the log has ended"
+    assert late == "2 tasks ('x', 'y') arrive after the end of the log"
     (late,) = warnings(LOG, [task(f"t{number}", submit_s=300.0) for number in range(1000)])
-    assert late == "1,000 tasks ('t0', 't1', 't2', 't3', 't4', ...) arrive after the log has ended"
+    assert late == "1,000 tasks ('t0', 't1', 't2', 't3', 't4', ...) arrive after the end of the log"
 
 
 def test_a_solver_whose_decisions_others_made_is_named() -> None:

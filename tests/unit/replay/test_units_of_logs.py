@@ -79,5 +79,5 @@ def test_a_summary_of_an_unknown_unit_is_refused(tmp_path: Path) -> None:
         replayed().write(tmp_path / name)
     file = tmp_path / "a" / "summary.json"
     file.write_text(file.read_text().replace('"unit": "gpu"', '"unit": "rack"'))
-    with pytest.raises(BadInput, match="the unit is none of node, gpu, core: 'rack'"):
+    with pytest.raises(BadInput, match="the unit must be one of node, gpu, core, not 'rack'"):
         bftrain.compare(tmp_path / "a", tmp_path / "b")

@@ -59,7 +59,7 @@ def test_the_page_has_it_whether_the_run_is_in_memory_or_in_its_folder(
 def test_shares_so_far_end_with_what_each_user_had() -> None:
     figures = figures_of(page_of(a_study("ann", "bob", "ann")))
     assert figures["shares"]["spec"]["description"].endswith(
-        "In the end ann had most of the node-time that tasks held, bob least."
+        "In the end ann had most of the tasks' node-time, bob least."
     )
     assert "ann 66.7 %" in figures["users"]["spec"]["description"]
     for users in (("ann", "ann"), ("", "")):

@@ -105,7 +105,7 @@ def test_rows_of_numbers_too_far_apart_are_refused() -> None:
 
     solution = HIGHS.solve(coupled(couple, lambda sizes: float(sizes[1])), Limits())
     assert (solution.termination, solution.quality) == (Termination.FAILED, Quality.NONE)
-    assert "the numbers lie too far apart for 'highs'" in solution.solver_words
+    assert "the numbers differ by too many orders of magnitude for 'highs'" in solution.solver_words
 
 
 def failing(answer: object = None) -> float:

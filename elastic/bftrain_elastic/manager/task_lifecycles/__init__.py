@@ -123,10 +123,10 @@ class TaskLifecycle(Protocol):
         """Keep these nodes, oldest first; leave the nodes in ``at_once`` now, and the rest when it costs no work."""
 
     def node_up(self, node: str) -> None:
-        """Handle that an agent registered."""
+        """Handle the registration of an agent."""
 
     def node_gone(self, node: str) -> None:
-        """Handle that an agent left; the exits of its workers were reported before."""
+        """Handle the departure of an agent; the exits of its workers were reported before."""
 
     def adopt(self, node: str, left: LeftWorker) -> bool:
         """Take over a worker of an earlier manager; return whether to keep it, otherwise it is killed.

@@ -19,7 +19,7 @@ from bftrain_elastic.wire.agent_messages import WorkerExit
 ALLOWED: Final = 3  # failures of the program with no step between them
 ALLOWED_FROM_OUTSIDE: Final = 10  # workers killed from outside with no step between them
 _LETTERS: Final = 200
-_OWN_LETTERS: Final = 2000  # limit for errors of this package, which finish with a fix
+_OWN_ERROR_CHARACTERS: Final = 2000  # limit for errors of this package, which finish with a fix
 _SHELL: Final = 128  # offset that shells add to a signal number
 _FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT})
 # Words in errors about lost connections or members; any other exit of a group is the program's own fault
@@ -186,7 +186,7 @@ def exit_text(worker: str, code: int) -> str:
 def last_word(tail: str) -> str:
     """Return the last line of a worker's output, formatted to follow the description of its exit."""
     last = tail.strip().rpartition("\n")[2].strip()
-    return f" ({last[: _OWN_LETTERS if last.startswith(OWN_ERROR) else _LETTERS]})" if last else ""
+    return f" ({last[: _OWN_ERROR_CHARACTERS if last.startswith(OWN_ERROR) else _LETTERS]})" if last else ""
 
 
 def is_connection_trouble(reason: str) -> bool:

@@ -34,7 +34,9 @@ from bftrain_elastic.wire.worker_messages import (
 
 ASTRAY: Final = 3  # steps outside a group that show that a script does not use groups
 # Hint for Gloo's error when ranks call different operations
-_MISMATCH: Final = " (its ranks called different operations: does each of them call state.commit() and reduce alike?)"
+_MISMATCH: Final = (
+    " (its ranks called different operations: do all ranks make the same calls of state.commit() and reduce?)"
+)
 
 
 @dataclass(eq=False)
@@ -294,7 +296,7 @@ class NativeLifecycle(SupervisedLifecycle):
     def _record_death(self, member: GroupMember, end: WorkerExit) -> None:
         text, fatal = exit_text(member.name, end.code), False
         if end.code == 0 and member.phase is MemberPhase.COMING:  # a retry would have the same result
-            text, fatal = f"{member.name} ended, and its script never called {self.entrance}", True
+            text, fatal = f"{member.name} exited, and its script never called {self.entrance}", True
         grouped = member.phase is MemberPhase.IN
         nodes = frozenset({member.node, *(self._group.nodes if grouped else ())})
         began_s = self._group.formed_at if grouped else member.since

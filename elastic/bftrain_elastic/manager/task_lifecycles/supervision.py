@@ -219,7 +219,7 @@ class TaskSupervision:
         how = "without saying that it is finished" if self._says_when_finished else "before its work was done"
         text = f"it exited with 0 {progress}, {how}"
         if self._early_ends >= ALLOWED:
-            return f"{text}, {ALLOWED} times without a step between"
+            return f"{text}, {ALLOWED} times with no step in between"
         self.note(f"{text}; it is started again")
         return ""
 
@@ -281,7 +281,7 @@ class TaskSupervision:
                 self.note(text)
 
     def _stall(self, now: float) -> str:
-        pace = f", and a step took {self.stalls.pace_s:.2g} s at most" if self.stalls.pace_s else ""
+        pace = f", and the longest step took {self.stalls.pace_s:.2g} s" if self.stalls.pace_s else ""
         where = f": {self._where}" if self._where else ""
         return f"no step for {self.stalls.without_s(now):.0f} s{pace}{where}"
 
@@ -366,7 +366,7 @@ class SupervisedLifecycle:
         self._supervision.node_leaves(node)
 
     def _left(self, node: str, others: Iterable[OnNode]) -> None:
-        """Handle that a worker has exited, and report an empty node; ``others`` are the remaining workers."""
+        """Handle the exit of a worker, and report an empty node; ``others`` are the remaining workers."""
         if not any(one.node == node for one in others):
             self._context.emit({"type": "vacated", "nodes": [node]})
         self._advance()

@@ -36,8 +36,8 @@ ZEROS = array(dtype("i1"), (2, 2), blob(bytes(4)))
         (array(dtype("i3"), (2, 2), blob(bytes(12))), "an unknown type"),
         (array(dtype("i8", "="), (2, 2), blob(bytes(32))), "an unknown type"),
         (array(text("i1"), (2, 2), blob(bytes(4))), "an unknown type"),
-        (number(1), "values of an unknown kind"),
-        (called(asked("numpy", "ndarray"), tupled(number(1 << 30))), "values of an unknown kind"),
+        (number(1), "values of an unknown type"),
+        (called(asked("numpy", "ndarray"), tupled(number(1 << 30))), "values of an unknown type"),
     ],
 )
 def test_arrays_are_checked_before_they_are_made(values: bytes, says: str) -> None:
@@ -160,7 +160,7 @@ def test_texts_as_arrow_lays_them_out(kind: str) -> None:
     ids=["too few", "beyond the end", "before the begin", "falling", "less than none", "missing", "other type"],
 )
 def test_texts_that_arrow_would_not_lay_out_so_are_refused(columns: bytes) -> None:
-    assert "texts in an unknown form" in refused(whole(pickles.frame(columns, TWO_ROWS, (ZEROS, BOTH))))
+    assert "text in an unknown encoding" in refused(whole(pickles.frame(columns, TWO_ROWS, (ZEROS, BOTH))))
 
 
 SCALAR = asked("numpy.core.multiarray", "scalar")

@@ -183,9 +183,9 @@ def test_a_pickle_cut_off_anywhere_is_refused(name: str) -> None:
         (whole(b"X\x01\x00\x00\x00\xff"), "a damaged pickle"),
         (whole(b"\x8e" + b"\xff" * 8), "a damaged pickle"),
         (whole(b"X\xff\xff\xff\x7f"), "truncated|a damaged pickle"),
-        (whole(b"N"), "holds no pandas DataFrame"),
-        (whole(asked("pandas", "DataFrame")), "holds no pandas DataFrame"),
-        (whole(called(asked("pandas", "DataFrame"))), "holds no pandas DataFrame"),
+        (whole(b"N"), "contains no pandas DataFrame"),
+        (whole(asked("pandas", "DataFrame")), "contains no pandas DataFrame"),
+        (whole(called(asked("pandas", "DataFrame"))), "contains no pandas DataFrame"),
         (whole(pickles.with_state(called(asked("pandas", "DataFrame")), pickles.mapped())), "has no values"),
     ],
 )

@@ -193,7 +193,7 @@ def test_counts_seeds_and_rates_that_cannot_be() -> None:
 
 @pytest.mark.parametrize("generate", [generate_cluster, generate_mix, generate_trials])
 def test_too_many_tasks_are_refused_before_any_is_made(generate: Any) -> None:  # noqa: ANN401 - any of three
-    with pytest.raises(BadValue, match=r"tasks\.count: must be at most 500,000, not 2,147,483,647"):
+    with pytest.raises(BadValue, match=r"tasks\.count: must not exceed 500,000, but is 2,147,483,647"):
         generate(0x7FFFFFFF, **({} if generate is generate_trials else {"seed": 1}))
 
 

@@ -157,7 +157,7 @@ def test_a_part_waits_for_the_rest_but_not_for_ever(folder: Path, reading: HookS
     put(folder, "half", "bftrain1 end 1 0 nid[0001-0002] main 0 .\n")
     assert [one.nodes for one in reading.look(0.2)] == [("nid0001", "nid0002")]
     assert reading.look(20.0) == []
-    assert "never finished" in reading.odd
+    assert "never completed" in reading.odd
     assert names(folder) == {READER}
 
 

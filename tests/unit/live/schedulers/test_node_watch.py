@@ -197,7 +197,7 @@ async def test_without_a_spool_that_can_be_used_nodes_are_still_looked_at(tmp_pa
         await until(lambda: len(asked.times) > 2 and len(news) > 1)
         assert Allowed(nodes=("n1", "n2")) in news
         (remark,) = [one.text for one in news if isinstance(one, Remark)]
-        assert "hooks are not heard" in remark
+        assert "messages of hooks are not received" in remark
         assert "No such file" in remark
     async with watch(asked, poll_s=0.01, spool=str(tmp_path), spool_writers=("nosuchuser",)) as (_, news):
         await until(lambda: len(news) > 1)
@@ -316,10 +316,7 @@ def test_a_list_of_schedulers_is_read_and_each_has_a_name_of_its_own(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (
-            '[[scheduler]]\nname = "slurm"\n[[scheduler]]\nname = "pbs"\n',
-            "number 2: there is another one without a name",
-        ),
+        ('[[scheduler]]\nname = "slurm"\n[[scheduler]]\nname = "pbs"\n', "number 2: another pool also has no name"),
         (
             '[[scheduler]]\nname = "slurm"\npool = "a"\n[[scheduler]]\nname = "pbs"\npool = "a"\n',
             "another pool called 'a'",

@@ -175,7 +175,7 @@ def test_a_schedule_of_other_jobs_is_refused_and_its_users_are_those_of_the_file
     assert sorted(found.users) == ["0", "1", "2"]
     other = tmp_path / "other.swf"
     other.write_text(path.read_text() + "81 30000 0 10 1 -1 -1 -1 -1 -1 1 1 1 -1 1 -1 -1 -1\n")
-    with pytest.raises(BadInput, match="are not the records that the log was made of"):
+    with pytest.raises(BadInput, match="are not the records of this log"):
         jobs_of([other], log)
 
 

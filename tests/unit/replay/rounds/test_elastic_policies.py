@@ -49,7 +49,7 @@ def test_optimus_by_one_gives_nodes_to_other_tasks_than_an_endless_one() -> None
 
 
 def test_policies_of_one_kind_reject_several() -> None:
-    with pytest.raises(BadInput, match="nodes of one kind only"):
+    with pytest.raises(BadInput, match="nodes of a single kind only"):
         rounds({"a": 2, "b": 2}, [task("x", 10.0)], policy="pollux", round_s=60.0)
 
 

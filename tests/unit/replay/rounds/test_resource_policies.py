@@ -90,7 +90,7 @@ def test_on_a_log_idle_gpus_bring_their_part_of_the_host() -> None:
     result = rounds(log_of("n1/gpu0", "n1/gpu1"), [task], policy="synergy", round_s=100.0, cpus="3")
     assert result.tasks_table["finish_s"] == [pytest.approx(640.0)]  # slower from 300 to 400 s
     for racks in ({}, {"r1": "n[1-2]"}):
-        with pytest.raises(BadInput, match="or give a log of GPUs: tasks on whole nodes share nothing"):
+        with pytest.raises(BadInput, match="or give a log of GPUs: tasks on whole nodes never share"):
             rounds(log_of("n1", "n2"), [task], cpus="3", racks=racks)
 
 
@@ -99,7 +99,7 @@ def test_the_order_is_that_of_another_policy() -> None:
     for policy, expected in (("synergy", [600.0, 700.0]), ("synergy=srtf", [700.0, 100.0])):
         assert ends(tasks, {"": 1}, policy=policy, per_host="1", cpus="3") == expected
     for order in ("fastest", "gandiva", "optimus", "synergy", "5"):
-        with pytest.raises(BadInput, match=f"policy 'synergy': cannot run tasks in the order of '{order}'"):
+        with pytest.raises(BadInput, match=f"policy 'synergy': cannot run tasks in the order '{order}'"):
             ends(tasks, {"": 1}, policy=f"synergy={order}", per_host="1", cpus="3")
 
 
@@ -220,7 +220,7 @@ def test_settings_that_mean_nothing_are_refused() -> None:
         ({"cpus": "nan", "per_host": "2"}, "nan is not above 0"),
         ({"cpus": "v=1,v=2", "per_host": "2"}, "'v' is listed twice"),
         ({"cpus": "3,4", "per_host": "2"}, "'3' names no kind"),
-        ({"cpus": "3", "per_host": "2", "pairs": "p.json"}, "cpus: limits what a task has alone"),
+        ({"cpus": "3", "per_host": "2", "pairs": "p.json"}, "cpus: limits nodes that a task uses alone"),
     ):
         with pytest.raises(BadInput, match=words):
             ends(tasks, {"": 2}, **settings)  # type: ignore[arg-type]  # settings by name

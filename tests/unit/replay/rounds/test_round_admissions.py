@@ -99,7 +99,7 @@ def test_an_admission_of_ones_own_sees_what_there_is(tmp_path: Path) -> None:
     ("body", "complaint"),
     [
         ("1 / 0", r"admission 'bad': raised ZeroDivisionError"),
-        ("return {name: 1 for name in queue}", r"admission 'bad': lets task 't1' have 1 nodes, and it needs 2"),
+        ("return {name: 1 for name in queue}", r"admission 'bad': limits task 't1' to 1 node, but it needs 2"),
     ],
 )
 def test_an_admission_that_is_wrong_is_named(body: str, complaint: str, tmp_path: Path) -> None:

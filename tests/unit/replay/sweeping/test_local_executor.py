@@ -100,8 +100,8 @@ def test_a_worker_that_dies_costs_its_pass_alone(folder: Path) -> None:
         "its worker was killed by SIGKILL, as happens when memory runs out",
         "",
         "",
-        "its worker ended with exit code 7",
-        "its worker ended with exit code 7",
+        "its worker exited with code 7",
+        "its worker exited with code 7",
     ]
     assert [row.state for row in found.rows[2:4]] == ["done"] * 2
 
@@ -174,7 +174,7 @@ def test_no_more_workers_than_passes(folder: Path) -> None:
 
 def test_where_no_worker_lives_that_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(NotAvailable, match="the workers are lost: the runner ended with exit code 1"):
+    with pytest.raises(NotAvailable, match="the workers are lost: the runner exited with code 1"):
         worked(folder)
 
 

@@ -206,9 +206,9 @@ def test_admissions_can_be_swept_and_metrics_have_columns(tmp_path: Path) -> Non
         ("[fixed]\nround_s = 60\nadmission = 'laod'", r"sweep.toml:6: fixed.admission: no admission is called 'laod'"),
         ("[fixed]\nround_s = 60\n[grid]\npolicy = ['las', 'lsa']", r"sweep.toml:7: grid.policy: no policy of rounds"),
         ("[fixed]\nmetrics = 'campagins'", r"fixed.metrics: no metric is called 'campagins'"),
-        ("[grid]\nlog.nodes = [3]", r"grid.log.nodes: is for a log that is generated"),
+        ("[grid]\nlog.nodes = [3]", r"grid.log.nodes: requires a generated log"),
         ("[grid]\ntasks.speeds = ['none.json']", r"grid.tasks.speeds: there is no file .*none.json"),
-        ("[grid]\ntasks.kinds = ['v100']", r"grid.tasks.kinds: .*kinds goes with speeds"),
+        ("[grid]\ntasks.kinds = ['v100']", r"grid.tasks.kinds: .*kinds requires speeds"),
     ],
 )
 def test_complaints_name_line_and_option(text: str, complaint: str, tmp_path: Path) -> None:
@@ -250,4 +250,4 @@ def test_a_task_that_no_node_can_hold_fails_its_points_by_name(tmp_path: Path) -
     done = swept(tmp_path, given(task_sets={"jobs": wide}, cases=[{"max_tasks": 4}, {"round_s": 360}]))
     assert [row.state for row in done.rows] == ["failed"] * 2
     assert "this cluster can never hold task" in done.rows[0].error
-    assert "can never run: it needs 4 nodes of one kind" in done.rows[1].error
+    assert "can never run: it needs 4 nodes of a kind" in done.rows[1].error

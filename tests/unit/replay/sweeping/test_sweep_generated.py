@@ -22,8 +22,8 @@ def cluster(**more: Any) -> dict[str, Any]:  # noqa: ANN401 - as in a sweep file
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"task_sets": {"jobs": {"count": 0x7FFFFFFF}}}, r"jobs: count must be at most 500,000, not 2,147"),
-        ({"logs": {"small": {"nodes": 0x7FFFFFFF, "days": 1}}}, r"small: nodes must be at most 1,000,000, not"),
+        ({"task_sets": {"jobs": {"count": 0x7FFFFFFF}}}, r"jobs: count must not exceed 500,000, but is 2,147"),
+        ({"logs": {"small": {"nodes": 0x7FFFFFFF, "days": 1}}}, r"small: nodes must not exceed 1,000,000, but is"),
     ],
 )
 def test_inputs_that_no_memory_holds_are_refused_before_they_are_made(
