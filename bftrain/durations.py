@@ -1,8 +1,9 @@
-"""Durations as people write them: ``90``, ``2min``, ``1h30min``, ``1-12:00:00``."""
+"""Durations as people write them, ``90``, ``2min``, ``1h30min``, ``1-12:00:00``, and times."""
 
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Final
 
 FORMS: Final = "seconds, or such as 90s, 2min, 1h30min, 2d, 1w or 1-12:00:00"
@@ -48,3 +49,20 @@ def parse_duration(text: str) -> float:
     if rest or last_s == float("inf"):
         raise ValueError(f"{text!r} is not a duration: write {FORMS}")
     return total_s
+
+
+def parse_time(text: str) -> float:
+    """Return a time in seconds UTC: seconds, or ISO 8601, which is local time unless it has a zone.
+
+    Raises:
+        ValueError: The text has neither form.
+
+    """
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{text!r} is not a time: write one such as 2030-01-31T18:00, or seconds UTC") from error

@@ -89,6 +89,10 @@ class ResultWarning(UserWarning):
     """A warning for people: the command line prints it without the source location."""
 
 
+class FormerSpelling(FutureWarning):
+    """A warning about a spelling that works for one release: the command line prints it as a hint."""
+
+
 class PartlyFailed(BftrainError):
     """Some of the work failed; the rest is done and valid."""
 

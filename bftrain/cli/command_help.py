@@ -28,7 +28,7 @@ _SET: Final = "--set"
 _UNBREAKABLE: Final = "\u2011"  # a hyphen at which no line is broken
 # One word per concept for the values of options that declare no metavar, by option or by type
 _METAVARS: Final = {
-    **dict.fromkeys(("window", "measure"), "A..B"),
+    "window": "A:B",
     **dict.fromkeys(("metrics", "seeds"), "NAME,.."),
     **dict.fromkeys(("shares", "pairs"), "FILE"),
     "map": "WHAT=COL,..",
@@ -202,14 +202,11 @@ class DocumentedCommand(click.Command):
                 seen.add(name)
                 present.append(setting)
                 continue
-            new = self.renamed.get(name)
-            option = options.get(name)
-            if new is None and option is not None and (new := _present_spelling(option)) is not None:
-                present.append(word)
-            else:
-                present.append(f"{new or name}{equals}{value}")
-            if new is not None:
-                print_hint(args, f"{name} is now {new}; the old spelling will be removed")
+            option_name = self.renamed.get(name, name)
+            present.append(f"{option_name}{equals}{value}")
+            new = _present_spelling(options[option_name]) if option_name in options else None
+            if new is not None or option_name != name:
+                print_hint(args, f"{name} is now {new or option_name}; the old spelling will be removed")
         return present + rest
 
     def _set(self, ctx: click.Context, text: str) -> str:

@@ -26,6 +26,7 @@ from bftrain.errors import (
     BadInput,
     BftrainError,
     Fault,
+    FormerSpelling,
     Interrupted,
     NotAvailable,
     ResultWarning,
@@ -145,8 +146,10 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Print a ResultWarning like commands do, and any other warning like Python."""
-    if issubclass(category, ResultWarning):
+    """Print a FormerSpelling or a ResultWarning like commands do, and any other warning like Python."""
+    if issubclass(category, FormerSpelling):
+        print_hint(sys.argv, str(message))
+    elif issubclass(category, ResultWarning):
         click.echo(f"warning: {message}", err=True)
     else:
         click.echo(warnings.formatwarning(message, category, filename, lineno, line), nl=False, file=file, err=True)

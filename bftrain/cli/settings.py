@@ -10,8 +10,9 @@ import click
 
 from bftrain.cli.command_help import DURATION, heading, rare
 from bftrain.cli.value_completion import OF_SETTING, Completer
-from bftrain.durations import FORMS, parse_duration
+from bftrain.durations import FORMS, parse_duration, parse_time
 from bftrain.errors import near
+from bftrain.ranges import size_range
 
 if TYPE_CHECKING:
     import msgspec
@@ -35,6 +36,37 @@ class DurationType(click.ParamType[float]):
         except ValueError as error:
             self.fail(str(error), param, ctx)
         return seconds if self._range is None else self._range.convert(seconds, param, ctx)
+
+
+class TimeType(click.ParamType[float]):
+    """Parses a time to seconds UTC; ``none`` as 0 if it is allowed."""
+
+    name = "TIME"
+
+    def __init__(self, *, none: bool = False) -> None:
+        self._none = none
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds."""
+        try:
+            return 0.0 if self._none and value == "none" else parse_time(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class SizeRange(click.ParamType["tuple[int | None, int | None]"]):
+    """Parses MIN:MAX or one size; an omitted bound is ``None``."""
+
+    name = "MIN:MAX"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int | None, int | None]:
+        """Return both bounds."""
+        try:
+            return size_range(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class OrWord(click.ParamType["float | str"]):

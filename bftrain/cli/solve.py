@@ -30,7 +30,8 @@ _DESCRIBED = "docs/reference/formats.md describes the problem file"
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain solve problem.json --solver all\nbftrain solve problem.json --solver highs --solver-deadline 30s",
+    example="bftrain solve problem.json --solver all\n"
+    "bftrain solve problem.json --solver highs --set solver-deadline=30s",
     renamed={"--deadline": "--solver-deadline", "--gap": "--solver-gap", "--threads": "--solver-threads"},
     epilog="docs/reference/objectives.md lists the objectives and how to write your own; "
     "docs/reference/formats.md describes the problem file. Examples are in examples/problems.",
@@ -57,9 +58,8 @@ _DESCRIBED = "docs/reference/formats.md describes the problem file"
     shell_complete=complete_parts("sharing"),
 )
 @shares_option
-@heading("Limits of the solver")
-@rare("relative_gap", "threads")
-@click.option("--solver-deadline", "deadline_s", type=DurationType(), default=10.0, help="Time to solve in [10].")
+@rare("deadline_s", "relative_gap", "threads")
+@click.option("--solver-deadline", "deadline_s", type=DurationType(), default=10.0)
 @click.option("--solver-gap", "relative_gap", type=float, default=0.0)
 @click.option("--solver-threads", "threads", type=int, default=1)
 @prints_results

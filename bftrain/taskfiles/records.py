@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import asdict, fields
 
 from bftrain.errors import BadInput, BadValue, UnknownName
+from bftrain.ranges import size_range
 from bftrain.values import wire
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
@@ -187,12 +188,13 @@ def sizes_of(record: Mapping[str, Any], where: str) -> dict[str, int]:
     if "nodes" not in record:
         return {}
     place = where if where == "--nodes" else f"{where}: nodes"
-    smallest, _, largest = str(record["nodes"]).partition(":")
-    if not smallest.isdecimal() or not (largest or smallest).isdecimal():
-        raise BadInput(f"'{record['nodes']}' is not MIN:MAX", where=place, fix="such as 1:8")
-    if int(largest or smallest) < int(smallest):
-        raise BadInput(f"'{record['nodes']}' has a maximum below the minimum", where=place, fix="such as 1:8")
-    return {"min_nodes": int(smallest), "max_nodes": int(largest or smallest)}
+    try:
+        smallest, largest = size_range(str(record["nodes"]))
+    except ValueError as error:
+        raise BadInput(str(error), where=place, fix="such as 1:8") from error
+    if smallest is None or largest is None:
+        raise BadInput(f"{record['nodes']!r} omits a bound", where=place, fix="write MIN:MAX, such as 1:8")
+    return {"min_nodes": smallest, "max_nodes": largest}
 
 
 def _speed(

@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 
-from bftrain.errors import BadValue
 from bftrain.journal import JournalStep
 from bftrain.nodesets import fold
 from bftrain.text_formats import counted
@@ -54,18 +53,6 @@ class StepFilter(msgspec.Struct, frozen=True, kw_only=True):
         return (not self.tasks or any(_names_task(one, self.tasks) for one in things)) and (
             not self.nodes or any(not set(self.nodes).isdisjoint(getattr(one, "nodes", ())) for one in things)
         )
-
-
-def parse_moment(text: str) -> float:
-    """Parse a time: seconds, or a local date and time, such as ``2026-11-25T17:00``."""
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        return datetime.fromisoformat(text).astimezone().timestamp()
-    except ValueError as error:
-        raise BadValue(f"'{text}' is not a time", where="time", fix="such as 2026-11-25T17:00, or seconds") from error
 
 
 def time_of(step: JournalStep) -> float:

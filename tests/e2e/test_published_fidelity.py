@@ -16,7 +16,7 @@ from tests.helpers.published_study import (
 )
 
 WORK = 1000 * 1.3e8
-WINDOW = "..2021-02-17T12:21:15"  # 160 h after event 1,000
+WINDOW = ":2021-02-17T12:21:15"  # 160 h after event 1,000
 
 
 @pytest.fixture(scope="module")

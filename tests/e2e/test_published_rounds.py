@@ -15,8 +15,8 @@ from tests.helpers.in_process import CommandLine
 from tests.helpers.round_cases import slowly
 from tests.helpers.site_data import site_data
 
-BLOX = ("--cluster", "128", "--round", "300", "--finish", "boundary", "--measure", "100..200")
-GAVEL = ("--cluster", "v100=4,p100=4,k80=4", "--round", "360", "--measure", "50..149")
+BLOX = ("--cluster", "128", "--round", "300", "--finish", "boundary", "--measure", "100:200")
+GAVEL = ("--cluster", "v100=4,p100=4,k80=4", "--round", "360", "--measure", "50:149")
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_fifo_on_the_job_streams_of_gavel(gangs: str, seed: int, per_hour: float
     options = WorkloadOptions(speeds=site_data(f"gavel/{TRACE[1]}"), kinds=("v100", "p100", "k80"), first=6000)
     jobs = import_workload(site_data(f"gavel/continuous/{gangs}/seed{seed}.trace.gz"), options).tasks
     tasks = [replace(job, submit_s=job.submit_s / per_hour) for job in jobs]  # the stream has one arrival an hour
-    settings = RoundSettings(policy="fifo", like="gavel", round_s=360.0, measure="4000..4999")
+    settings = RoundSettings(policy="fifo", like="gavel", round_s=360.0, measure="4000:4999")
     found = rounds({"v100": 36, "p100": 36, "k80": 36}, tasks, settings).tasks_frame()[4000:5000]
     assert (found.finish_s - found.submit_s).mean() == pytest.approx(mean_s, rel=0.001)
 
@@ -111,7 +111,7 @@ def test_gandiva_and_packed_policies_as_in_gavel(replayed: Callable[..., dict[st
     pairs = str(site_data(f"gavel/{TRACE[1]}"))
     summary = replayed(gavel, *GAVEL, "--policy", "gandiva", "--like", "gavel", "--pairs", pairs)
     assert summary["completion_s"]["mean"] == pytest.approx(55_764.0, rel=0.01)  # the mean of 20 seeds
-    settings = RoundSettings(policy="max-min", like="gavel", round_s=360.0, measure="50..149", pairs=pairs)
+    settings = RoundSettings(policy="max-min", like="gavel", round_s=360.0, measure="50:149", pairs=pairs)
     nodes, tasks = {"v100": 4, "p100": 4, "k80": 4}, load_tasks(gavel)
     plain, packed = (rounds(nodes, tasks, settings, policy=name) for name in ("max-min", "max-min-packed"))
     assert packed.engine.progress.paired_s.sum() > 0.0
@@ -163,7 +163,7 @@ def test_space_sharing_as_in_gavel(policy: str, per_hour: float, mean_s: float) 
     options = WorkloadOptions(speeds=site_data(f"gavel/{TRACE[1]}"), kinds=("v100", "p100", "k80"), first=200)
     jobs = import_workload(site_data("gavel/continuous/single/seed0.trace.gz"), options).tasks
     tasks = [replace(job, submit_s=job.submit_s / per_hour) for job in jobs]
-    settings = RoundSettings(policy=policy, like="gavel", round_s=360.0, measure="0..29", pairs=str(options.speeds))
+    settings = RoundSettings(policy=policy, like="gavel", round_s=360.0, measure="0:29", pairs=str(options.speeds))
     found = rounds({"v100": 36, "p100": 36, "k80": 36}, tasks, settings).task_figures.completion_s
     assert found is not None
     assert found.mean == pytest.approx(mean_s, rel=0.002)
@@ -195,9 +195,7 @@ def test_other_policies_on_the_job_streams_of_gavel(
     options = WorkloadOptions(speeds=site_data(f"gavel/{TRACE[1]}"), kinds=("v100", "p100", "k80"), first=8000)
     jobs = import_workload(site_data("gavel/continuous/single/seed0.trace.gz"), options).tasks
     tasks = [replace(job, submit_s=job.submit_s / per_hour) for job in jobs]
-    settings = RoundSettings(
-        policy=policy, like="gavel", round_s=360.0, measure="4000..4999", pairs=str(options.speeds)
-    )
+    settings = RoundSettings(policy=policy, like="gavel", round_s=360.0, measure="4000:4999", pairs=str(options.speeds))
     found = rounds({"v100": 36, "p100": 36, "k80": 36}, tasks, settings).task_figures.completion_s
     assert found is not None
     assert found.mean == pytest.approx(published_h * 3600, rel=within)

@@ -90,7 +90,7 @@ def test_loads_above_a_saturated_one_are_not_simulated(
     reproduce: Reproduce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads = (0.4, 50.0, 60.0, 70.0, 80.0)
-    for name, value in {"_SINGLE_LOADS": loads, "_MEASURED": "50..99", "_BACKLOG_S": 3600.0}.items():
+    for name, value in {"_SINGLE_LOADS": loads, "_MEASURED": "50:99", "_BACKLOG_S": 3600.0}.items():
         monkeypatch.setattr(f"bftrain_replay.reproducing.gavel.{name}", value)
     output = reproduce("gavel", "rounds", "--seeds", "0")
     assert (output["runs"], output["done"], len(outcomes(tmp_path / "out"))) == (20, 20, 12)

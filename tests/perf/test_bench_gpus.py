@@ -88,7 +88,7 @@ def test_the_whole_trace_from_records_to_a_page(figures: Figures, records: Path,
 def test_from_records_to_a_page(figures: Figures, records: Path, tmp_path: Path) -> None:
     log, out = tmp_path / "log.npz", tmp_path / "out"
     import_s = core_s("import", records, "--unit", "gpu", "-o", log)
-    window = ("--window", "2017-08-12T00:00..2017-08-12T06:00")
+    window = ("--window", "2017-08-12T00:00:2017-08-12T06:00")
     replay_s = core_s("replay", log, "--max-tasks", 100, "--quick", *window, "-o", out)
     found = json.loads((out / "summary.json").read_text())
     report_s = core_s("report", out, "-o", tmp_path / "report.html")

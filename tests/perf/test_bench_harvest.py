@@ -88,7 +88,7 @@ def test_horizon_auto_beside_the_best_fixed_one(name: str, figures: Figures, req
 
 
 def test_share_of_the_proven_bound(figures: Figures, summit: Path) -> None:
-    settings = replace(of_summit(summit, 160.0), window="..2021-02-17T12:21:15", skip_events=1000, max_tasks=35)
+    settings = replace(of_summit(summit, 160.0), window=":2021-02-17T12:21:15", skip_events=1000, max_tasks=35)
     summary = bftrain.replay(summit, settings=settings).result.summary()
     assert summary.bound_samples == pytest.approx(126.577e9, rel=1e-4)  # .9737 of the 130 billion without a cap
     assert summary.one_each_samples == pytest.approx(140.848e9, rel=2e-5)

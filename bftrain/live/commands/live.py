@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bftrain.cli.command_help import CommandGroup, DocumentedCommand, DocumentedGroup
+from bftrain.cli.command_help import CommandGroup, DocumentedCommand, DocumentedGroup, rare
 from bftrain.cli.interruption import blocked_signals
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import DurationType, shares_option, with_shares
@@ -28,19 +28,14 @@ _DEMO_S = 600.0  # two minutes are enough on an idle machine
     cls=DocumentedGroup,
     example="bftrain live --example slurm > site.toml\nbftrain live --config site.toml",
     epilog="docs/how-to/live.md shows the first steps. On Ctrl-C or SIGTERM tasks save their state; a second one stops "
-    "immediately. The next start continues from the same state.",
+    "immediately. The next start continues from the same state. With --json the log on stderr is JSON.",
 )
+@rare("log_format", hint="--json")
 @click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Settings of the site.")
 @click.option("--demo", is_flag=True, help="Try it: train three small tasks on this machine.")
 @click.option("--for", "limit_s", type=DurationType(), help=f"Time limit of the demo [{_DEMO_S:g}].")
 @shares_option
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Format of the log on stderr.",
-)
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text")
 @click.option("--example", metavar="NAME", help="Print an example: slurm, pbs, local, ..., systemd-user, slurm-hook.")
 @prints_results
 def command(
@@ -87,7 +82,7 @@ def command(
 
         site = load(config, to_run=True)
         site = replace(site, deciding=replace(site.deciding, **with_shares({"shares": shares})))
-        run_site(site, log_format, out)
+        run_site(site, "json" if out.json else log_format, out)
 
 
 @command.command(cls=DocumentedCommand, example="bftrain live check --config site.toml")

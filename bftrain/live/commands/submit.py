@@ -20,7 +20,7 @@ from msgspec.structs import fields
 
 from bftrain.cli.command_help import DocumentedCommand, heading, rare
 from bftrain.cli.output import Output
-from bftrain.cli.settings import DurationType, with_options
+from bftrain.cli.settings import DurationType, SizeRange, TimeType, with_options
 from bftrain.errors import BadInput, BftrainError, Interrupted, NotAvailable, PartlyFailed, UsageError
 from bftrain.live.commands.tasks import OVER, talks
 from bftrain.live.model.schemas import Submission
@@ -52,19 +52,6 @@ def task_options() -> dict[str, tuple[Any, str]]:
             type_ = DurationType() if field.name.endswith("_s") else kind
             options[field.name] = (type_, f"{described(Submission, field.name).removesuffix('.')}{default}.")
     return options
-
-
-class MomentOption(click.ParamType[datetime]):
-    """A date and time in ISO 8601."""
-
-    name = "TIME"
-
-    def convert(self, value: str | datetime, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """Parse the date and time."""
-        try:
-            return value if isinstance(value, datetime) else datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"'{value}' is not a time, such as 2030-01-31T18:00", param, ctx)
 
 
 def _words(_context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
@@ -141,7 +128,7 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
     help="Samples/s by nodes, such as 1:100,2:190; once per node kind [measured].",
 )
 @click.option("--kinds", callback=_names, metavar="KIND,KIND", help="Node kinds it can use, all equally fast [any].")
-@click.option("--deadline", type=MomentOption(), help="Deadline [none].")
+@click.option("--deadline", type=TimeType(), help="Deadline [none].")
 @with_options(task_options())
 @talks
 def command(

@@ -18,6 +18,7 @@ import click
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.command_table import CommandEntry, LazyGroup
 from bftrain.cli.output import LITERAL, Output, prints_results, table
+from bftrain.cli.settings import TimeType
 from bftrain.errors import BadInput, Interrupted, NotAvailable, PartlyFailed, UsageError
 from bftrain.node_units import NODE, node_of, words_of
 
@@ -442,7 +443,7 @@ _DIGITS: Final = (2, 2, 0, 2)
     example="bftrain task usage --since 2026-11-01 --by project\nbftrain task usage --by month --csv",
 )
 @click.option("--by", type=click.Choice(_GROUPINGS), default="user", help="Group by this [user].")
-@click.option("--since", metavar="DATE", default="", help="First day, such as 2026-11-01 [all days].")
+@click.option("--since", type=TimeType(), help="First day, such as 2026-11-01 [all days].")
 @click.option("--csv", "as_csv", is_flag=True, help="Print a table in CSV: exact seconds, samples and joules.")
 @click.option(
     "--journal",
@@ -450,26 +451,19 @@ _DIGITS: Final = (2, 2, 0, 2)
     help="Read a journal instead of asking the live run.",
 )
 @talks
-def usage(by: str, since: str, journal: Path | None, client: Client, out: Output, *, as_csv: bool) -> None:
+def usage(by: str, since: float | None, journal: Path | None, client: Client, out: Output, *, as_csv: bool) -> None:
     """List used node-hours, GPU-hours and samples of your tasks; operators see those of all users.
 
     Days are those of the live run's time zone. GPU-hours and energy follow from [usage] in the site's settings.
     """
-    since = _day(since)
-    rows = client.usage(by, since) if journal is None else _of_journal(journal, by, since)
+    day = "" if since is None else datetime.fromtimestamp(since).astimezone().date().isoformat()
+    rows = client.usage(by, day) if journal is None else _of_journal(journal, by, day)
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow((by, *_COLUMNS))
         writer.writerows((row.of, *(getattr(row, name) for name in _COLUMNS)) for row in rows)
         return
     out.result(rows, lambda: table("", *_laid_out(by, rows)))
-
-
-def _day(text: str) -> str:
-    try:
-        return datetime.strptime(text, "%Y-%m-%d").date().isoformat() if text else ""  # noqa: DTZ007 - a day has no zone
-    except ValueError as error:
-        raise BadInput(f"not a date: {text!r}", where="--since", fix="write it as 2026-11-01") from error
 
 
 def _of_journal(path: Path, by: str, since: str) -> Sequence[UsageRow]:

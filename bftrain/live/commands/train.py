@@ -19,7 +19,7 @@ import click
 from bftrain.cli.command_help import DocumentedCommand, heading, rare
 from bftrain.cli.interruption import interruption
 from bftrain.cli.output import LITERAL, Output, prints_results, table
-from bftrain.cli.settings import DurationType
+from bftrain.cli.settings import DurationType, SizeRange
 from bftrain.errors import BadInput, Interrupted, NotAvailable, UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _EVERY_S: Final = 2.0  # interval of progress lines
 _POLL_S: Final = 0.1
 _CHANGING: Final = {"start": "starting", "grow": "growing", "shrink": "shrinking"}
 _REST_S: Final = 5.0  # time at each size of the default schedule
+_LARGEST: Final = 4  # default maximum size
 _WARMING_S: Final = 180.0
 _RESTART: Final = "process"  # launcher that starts a script again at each size
 _RENAMED: Final = {"--backend": "--launcher"}
@@ -88,7 +89,7 @@ def takes_a_script(function: F) -> F:
 @heading("How it is tried")
 @rare("preload")
 @takes_a_script
-@click.option("--nodes", metavar="MIN:MAX", default="1:4", show_default=True, help="Minimum and maximum size.")
+@click.option("--nodes", type=SizeRange(), default=f"1:{_LARGEST}", show_default=True, help="Minimum and maximum size.")
 @click.option(
     "--script",
     "changes",
@@ -115,7 +116,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     script: Path,
     words: tuple[str, ...],
     *,
-    nodes: str,
+    nodes: tuple[int | None, int | None],
     backend: str,
     preload: str,
     changes: str | None,
@@ -131,11 +132,7 @@ def command(  # noqa: PLR0913 - one parameter an option
     from bftrain.taskfiles.profile_files import check_profiles_name
     from bftrain_elastic.tryout.readiness_check import COMMIT, REPORT
 
-    least, _, most = nodes.partition(":")
-    most = most or least
-    if not least.isdigit() or not most.isdigit() or not 1 <= int(least) <= int(most):
-        raise UsageError(f"'{nodes}' is not MIN:MAX", where="--nodes", fix="such as 1:4")
-    smallest, largest = int(least), int(most)
+    smallest, largest = nodes[0] or 1, nodes[1] or max(nodes[0] or 1, _LARGEST)
     plan = _plan(changes, smallest, largest)
     if profile_file is not None:
         check_profiles_name(profile_file)

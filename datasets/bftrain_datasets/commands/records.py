@@ -101,13 +101,13 @@ _COUNTING: Final = (
     click.option(
         "--window",
         default=None,
-        metavar="A..B",
+        metavar="A:B",
         help="Only this time: seconds UTC or ISO in --timezone; an end may be empty.",
     ),
     click.option(
         "--down",
         multiple=True,
-        metavar="[NODES@]A..B",
+        metavar="[NODES@]A:B",
         help="Downtime of these nodes, or of the whole machine; may be repeated. 'suspected': when suspected.",
     ),
     click.option(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     help="Nodes to keep: a node set such as nid[0001-0064], a file with nodes, or A:B for those from place A up to B, "
     "counted from 0.",
 )
-@click.option("--window", help="Time to keep: A..B, seconds UTC or ISO times; or such as last-2w, first-12h.")
+@click.option("--window", help="Time to keep: A:B, seconds UTC or ISO times; or such as last-2w, first-12h.")
 @click.option(
     "--leave-early",
     "lead_s",
@@ -77,7 +77,7 @@ def command(
         chosen = places_of(whole, node_list(nodes, Path(nodes)), where=nodes)
     elif nodes is not None:
         chosen = chosen_nodes(whole, nodes, where="--nodes")
-    part = whole.select(nodes=chosen, window=chosen_window(whole, window or "..", where="--window"))
+    part = whole.select(nodes=chosen, window=chosen_window(whole, window or ":", where="--window"))
     part = leave_earlier(part, lead_s or 0.0)
     named: dict[str, Any] = {}
     if anonymous:

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from bftrain.cli.command_help import DocumentedCommand, heading, rare
 from bftrain.cli.output import Output, prints_results
-from bftrain.cli.settings import DurationType
+from bftrain.cli.settings import DurationType, SizeRange
 from bftrain.text_formats import counted
 from bftrain_datasets.commands import tasks_profiles
 from bftrain_datasets.commands.logfiles import FILE, kinds_of, task_output
@@ -28,7 +28,7 @@ _KINDS: Final = ("mix", "trials", CLUSTER)
 # Options that apply only to some kinds of tasks
 _OPTIONS_BY_KIND: Final[Mapping[str, tuple[str, ...]]] = {
     "model": ("trials",),
-    **dict.fromkeys(("work_samples", "min_nodes", "max_nodes", "files", "endless"), ("mix", "trials")),
+    **dict.fromkeys(("work_samples", "nodes", "min_nodes", "max_nodes", "files", "endless"), ("mix", "trials")),
     **dict.fromkeys(("gangs", "long_share", "high_share", "high_weight", "deadlines", "burst_share"), (CLUSTER,)),
     **dict.fromkeys(("burst_size", "speeds", "kinds"), (CLUSTER,)),
     "noise_scale": ("mix", "trials"),
@@ -46,9 +46,11 @@ _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
     epilog="The jobs of a cluster have Gavel's distributions; --set changes them. Each property "
     "has a random stream of its own: changing one option leaves the rest unchanged. See docs/how-to/workloads.md.",
 )
+@rare("min_nodes", hint="--nodes MIN:")
+@rare("max_nodes", hint="--nodes :MAX")
 @rare(
-    *("high_weight", "noise_scale", "gangs", "long_share", "high_share", "deadlines", "burst_share", "burst_size"),
-    *("by_hosts", "node_kind"),
+    *("start_cost_s", "high_weight", "noise_scale", "gangs", "long_share", "high_share", "deadlines", "burst_share"),
+    *("burst_size", "by_hosts", "node_kind"),
 )
 @heading("Tasks")
 @task_output
@@ -70,9 +72,10 @@ _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
 )
 @click.option("--work", "work_samples", type=float, help="Samples per task [1.3e8].")
 @click.option("--endless", is_flag=True, help="Endless tasks: the workload never runs out.")
-@click.option("--min-nodes", type=int, help="Fewest nodes of a task [the fewest measured].")
-@click.option("--max-nodes", type=int, help="Most nodes of a task [the most measured].")
-@click.option("--start-cost", "start_cost_s", type=DurationType(), help="Seconds to start [measured, or 18].")
+@click.option("--nodes", type=SizeRange(), help="Fewest and most nodes of a task [as measured]; one may be omitted.")
+@click.option("--min-nodes", type=int)
+@click.option("--max-nodes", type=int)
+@click.option("--start-cost", "start_cost_s", type=DurationType())
 @click.option("--arrivals-per-hour", type=float, default=None, help="Random arrivals [all arrive together].")
 @click.option(
     "--start",
@@ -126,6 +129,8 @@ def command(
         if kind not in kinds and context.get_parameter_source(parameter.name or "") is not ParameterSource.DEFAULT:
             reason = ": a mix uses all models" if parameter.name == "model" and kind == "mix" else ""
             raise click.UsageError(f"{parameter.opts[0]} requires --kind {' or '.join(kinds)}{reason}")
+    if given["nodes"] is not None:
+        given["min_nodes"], given["max_nodes"] = given["nodes"]
     arrivals = TaskArrivals(start_s=start_s, per_hour=arrivals_per_hour)
     make = _cluster if kind == CLUSTER else _mix_or_trials
     made = make(kind, count, seed, arrivals, given)

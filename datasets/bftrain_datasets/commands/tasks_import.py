@@ -47,7 +47,7 @@ _WORKLOAD_OPTIONS: Final = (*_PLAIN_OPTIONS, "kinds", "window", "begin", "timezo
     "JBND (Tcup, Tcdw, Jmin, Jmax, Pmax) and JNPS (Ns, Ps).",
     renamed={"--kind": "--node-kind"},
 )
-@rare("by_hosts", "reference", "first")
+@rare("by_hosts", "reference", "first", "per_node", "begin")
 @click.argument(
     "files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
 )
@@ -66,7 +66,7 @@ _WORKLOAD_OPTIONS: Final = (*_PLAIN_OPTIONS, "kinds", "window", "begin", "timezo
 @heading("Which jobs, and when")
 @click.option("--per-node", type=click.IntRange(min=1), default=None, help="GPUs or processors per node [1].")
 @click.option("--nodes", type=click.IntRange(min=1), default=None, help="Reject jobs that need more nodes than this.")
-@click.option("--window", default=None, metavar="A..B", help="Only jobs that arrive in A..B (times as in the file).")
+@click.option("--window", default=None, metavar="A:B", help="Only jobs that arrive in A:B (times as in the file).")
 @click.option("--first", type=click.IntRange(min=1), default=None, help="Only the first jobs of the file.")
 @click.option("--log", type=FILE, default=None, help="The log that the tasks are for: submit_s counts from its start.")
 @click.option("--begin", default=None, metavar="TIME", help="Origin of submit_s: seconds or ISO [first job].")

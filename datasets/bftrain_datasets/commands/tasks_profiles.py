@@ -120,7 +120,7 @@ def _in_words(known: Mapping[str, Profile], path: Path | None) -> RenderableType
         rows.append(
             (
                 each.name,
-                f"{nodes[0]}..{nodes[-1]}" if len(nodes) > 1 else f"{nodes[0]}",
+                f"{nodes[0]}:{nodes[-1]}" if len(nodes) > 1 else f"{nodes[0]}",
                 text_formats.large(rate[first]),
                 text_formats.large(rate[-1]),
                 text_formats.percent(share),
@@ -142,4 +142,4 @@ def _batch(profile: Profile) -> tuple[str, ...]:
         return ("-",) * 4
     largest = batch.measured if batch.largest is None else batch.largest
     shown = f"{batch.measured:,}", f"{batch.noise_scale:g}", f"{batch.fixed_share:.2f}"
-    return f"{batch.initial:,}..{largest:,}", *shown
+    return f"{batch.initial:,}:{largest:,}", *shown

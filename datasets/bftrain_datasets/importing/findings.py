@@ -94,7 +94,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "node_failed": _doubt(
         "idle time after a NODE_FAIL: the node may have been down until its next job",
         "counts as idle",
-        "a second FILE with node events, or --down NODES@A..B",
+        "a second FILE with node events, or --down NODES@A:B",
     ),
     "preemption": _doubt(
         "preempted jobs in partitions that --preemptible does not name, or names without any job",
@@ -147,21 +147,21 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "log_trimmed": _doubt(
         "time before the first end or after the last start: jobs may be missing, as in a dump of finished jobs",
         "left out",
-        "--window A..B or --keep-end",
+        "--window A:B or --keep-end",
     ),
     "censored_end": _doubt(
         "idle after a node's last job, and no job still runs: later jobs may be missing",
         "counts as idle",
-        "--window A..B",
+        "--window A:B",
     ),
     "suspected_downtime": _doubt(
-        "all nodes idle for a long time: was the machine down?", "counts as idle", "--down suspected, or --down A..B"
+        "all nodes idle for a long time: was the machine down?", "counts as idle", "--down suspected, or --down A:B"
     ),
     "always_idle": _doubt("nodes that are always idle", "count as idle", "--nodes"),
     "late_nodes": _doubt(
         "nodes with a first job after more than a week and a tenth of the log: were they installed later?",
         "count as idle until then",
-        "--down NODES@..B",
+        "--down NODES@:B",
     ),
     # Findings of bftrain schedule and bftrain generate from-trace
     "derived": _doubt(

@@ -184,7 +184,7 @@ class JobStays:
     def _check_pairs(self) -> None:
         if max(self._pairs, len(self._set_nodes)) > MOST_PAIRS:
             raise BadInput(
-                f"more than {MOST_PAIRS:,} pairs of a job and a node", fix="import it in parts, with --window A..B"
+                f"more than {MOST_PAIRS:,} pairs of a job and a node", fix="import it in parts, with --window A:B"
             )
 
     def columns(self) -> StayColumns:

@@ -237,7 +237,7 @@ def _changes_of(
         raise BadInput(
             f"the counts lead to more than {MOST_CHANGES:,} changes of nodes",
             where=where,
-            fix="import it in parts, with --window A..B",
+            fix="import it in parts, with --window A:B",
         )
     counts = sizes.sum(axis=1)
     sizes = sizes.ravel()

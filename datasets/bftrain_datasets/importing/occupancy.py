@@ -245,7 +245,7 @@ def observed(jobs: StayColumns, keep: NDArray[np.bool_], intake: RecordIntake) -
         raise BadInput(
             f"no usable records between {time_formats.time_text(begin_s)} and {time_formats.time_text(end_s)}",
             where=", ".join(intake.file_names[:3]),
-            fix="set the time for which they are complete by --window A..B",
+            fix="set the time for which they are complete by --window A:B",
         )
     return begin_s, end_s
 

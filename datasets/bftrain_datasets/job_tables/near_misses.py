@@ -23,7 +23,7 @@ _COLUMNS: Final = "--columns JobID,Start,End,NNodes,NodeList,State, in column or
 _SACCT: Final = "use the output of: sacct -a -X --parsable2 -o JobID,Start,End,NNodes,NodeList,State"
 _LSF: Final = "import LSF's file lsb.acct"
 _PBS: Final = "import the files in server_priv/accounting on the PBS server"
-_DOWN: Final = "import the output of sacctmgr show event -P all_time, or set --down NODES@A..B"
+_DOWN: Final = "import the output of sacctmgr show event -P all_time, or set --down NODES@A:B"
 # Words in the header of a command that lists present jobs, and a source of past jobs
 _OF_NOW: Final = (
     ({"JOBID", "ST", "NODELIST(REASON)"}, "squeue", _SACCT),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,13 +17,13 @@ from bftrain.errors import BadInput, suggestion
 from bftrain.files import CsvFile, by_suffix, whole_text
 from bftrain.node_units import NODE, expand_slots, node_of
 from bftrain.nodesets import expand
+from bftrain.ranges import split_range
 from bftrain_datasets.log.eventlog import BUSY, DOWN, EventLog, LogBuilder
 from bftrain_datasets.log.log_columns import is_node_name
 from bftrain_datasets.log.measures import fragments
 from bftrain_datasets.log.time_formats import from_end, window
 
 NODES_REMEDY: Final = "write a node set such as nid[0001-0064,70], or a slice such as 0:1024 in the log's own order"
-SLICE: Final = re.compile(r"(\d*):(\d*)\Z")
 _SHOWN: Final = 3
 _MOST_NAMED: Final = 5  # larger logs show a range instead of node names
 
@@ -36,9 +35,9 @@ def chosen_nodes(
 
     Unknown names raise ``BadInput``, or are left out if ``known`` has the result of ``places_by_name``.
     """
-    match = SLICE.match(text)
-    if match:
-        first, last = int(match[1] or 0), int(match[2] or len(log.node_names))
+    ends = split_range(text)
+    if ends is not None:
+        first, last = int(ends[0] or 0), int(ends[1] or len(log.node_names))
         if not 0 <= first < last <= len(log.node_names):
             raise BadInput(f"'{text}' selects no nodes from 0:{len(log.node_names)}", where=where, fix=NODES_REMEDY)
         return slice(first, last)
@@ -75,7 +74,7 @@ def places_of(
 
 
 def chosen_window(log: EventLog, text: str, *, where: str = "window") -> tuple[float, float]:
-    """Return the start and end of ``A..B`` or ``last-2w`` in seconds UTC; an open end is the log's own."""
+    """Return the start and end of ``A:B`` or ``last-2w`` in seconds UTC; an open end is the log's own."""
     counted = from_end(text)
     if counted is not None:
         end, seconds = counted
@@ -98,7 +97,7 @@ def _on_the_calendar(log: EventLog) -> str:
         begin, end = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S}" for at in (log.start_s, log.end_s))
     except (OverflowError, ValueError, OSError):
         return ""
-    return f", {begin}..{end}"
+    return f", {begin}:{end}"
 
 
 def mark_down(log: EventLog, windows: Sequence[tuple[float, float]]) -> EventLog:

@@ -9,11 +9,12 @@ from typing import Final
 
 from bftrain.durations import parse_duration
 from bftrain.errors import BadInput, near
+from bftrain.ranges import split_range
 
 LARGEST_S: Final = 1e11  # year 5138; larger epochs are milliseconds
 SMALLEST_EPOCH_S: Final = 1e8  # March 1973; smaller numbers count from another origin
 WINDOW_REMEDY: Final = (
-    "write A..B with seconds UTC or ISO times, such as 2026-01-01..2026-01-15T12:00; either may be omitted; "
+    "write A:B with seconds UTC or ISO times, such as 2026-01-01:2026-01-15T12:00; either may be omitted; "
     "or a part relative to the log, such as last-2w"
 )
 ENDS: Final = ("first", "last")  # the reference points of relative windows, as in last-2w
@@ -189,21 +190,18 @@ def zone(name: str) -> tzinfo:
 
 
 def window(text: str, where: str = "--window", zone: tzinfo = UTC) -> tuple[float | None, float | None]:
-    """Parse ``A..B`` to seconds UTC; raise ``BadInput`` for other texts.
+    """Parse ``A:B`` to seconds UTC; raise ``BadInput`` for other texts.
 
     Either end may be empty; ISO times default to the time zone ``zone``.
     """
-    begin, dots, end = text.partition("..")
     if from_end(text) is not None:
-        fix = "write A..B, or import all and cut the log: bftrain slice --window"
+        fix = "write A:B, or import all and cut the log: bftrain slice --window"
         raise BadInput(f"{text!r} is relative to the log's end, which is unknown while reading", where=where, fix=fix)
-    if not dots:
-        raise BadInput(f"{text!r} is not a window", where=where, fix=WINDOW_REMEDY)
     clock = RecordClock(zone)
-    try:
-        begin_s, end_s = (clock.seconds(part.strip()) if part.strip() else None for part in (begin, end))
-    except ValueError as error:
-        raise BadInput(f"{text!r} is not a window: {error}", where=where, fix=WINDOW_REMEDY) from error
+    ends = split_range(text, lambda end: clock.uncounted(end) is not None)
+    if ends is None:
+        raise BadInput(f"{text!r} is not a window", where=where, fix=WINDOW_REMEDY)
+    begin_s, end_s = (clock.uncounted(end) if end else None for end in ends)
     if begin_s is not None and end_s is not None and begin_s >= end_s:
         raise BadInput(f"{text!r} stops before its start", where=where, fix=WINDOW_REMEDY)
     return begin_s, end_s
@@ -212,7 +210,7 @@ def window(text: str, where: str = "--window", zone: tzinfo = UTC) -> tuple[floa
 def from_end(text: str) -> tuple[str, float] | None:
     """Parse ``last-2w`` or ``first-12h`` to its reference point and seconds; ``None`` for any other text.
 
-    >>> from_end("last-2w"), from_end("0..600")
+    >>> from_end("last-2w"), from_end("0:600")
     (('last', 1209600.0), None)
     """
     end, dash, length = text.strip().partition("-")

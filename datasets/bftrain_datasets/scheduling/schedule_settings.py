@@ -40,19 +40,19 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Settings of ``bftrain schedule``, one per option; ``None`` means the value in the log."""
 
     policy: Annotated[str, Option("fcfs, easy, fairshare, ostrich, ostrich-fifo, or FILE.py:NAME")] = "easy"
-    estimates: Annotated[str, Option("The run times that the policy sees", choices=ESTIMATES)] = LIMIT
+    estimates: Annotated[str, Option("The run times that the policy sees", choices=ESTIMATES, rare=True)] = LIMIT
     nodes: Annotated[int | None, Option("Nodes of the machine", default=_LOG, at_least=1)] = None
     cores_per_node: Annotated[int | None, Option("Processors of a node", default=_LOG, at_least=1, rare=True)] = None
     sharing: Annotated[str, Option("none: a job gets whole nodes; cores: processors", choices=SHARINGS)] = WHOLE_NODES
     map: Annotated[
         str, Option("Meanings of columns in a table of jobs: submit=COL, start=COL, elapsed=COL:min, count=COL")
     ] = ""
-    preset: Annotated[str, Option("The table is of this public set: pm100, alcf, helios ..")] = ""
+    preset: Annotated[str, Option("The table is of this public set: pm100, alcf, helios ..", rare=True)] = ""
     least_run_s: Annotated[float, Option("Minimum run time in seconds", at_least=0.0, rare=True)] = 0.0
     time_factor: Annotated[
         float, Option("Multiplies the gaps between submissions; below 1 the load rises", above=0.0, rare=True)
     ] = 1.0
-    window: Annotated[str, Option("Only jobs submitted in A..B, seconds UTC or ISO times; either may be empty")] = ""
+    window: Annotated[str, Option("Only jobs submitted in A:B, seconds UTC or ISO times; either may be empty")] = ""
     first: Annotated[int | None, Option("Only the first rows of the log", at_least=1, rare=True)] = None
     until: Annotated[str, Option("End: seconds UTC, an ISO time, or last-submit", default="when all jobs are done")] = (
         ""

@@ -49,7 +49,7 @@ class ReplayedWindow(NamedTuple):
 
     def text(self, start_s: float) -> str:
         """Return it in the form of the setting ``window``."""
-        return f"{start_s + self.begin_s!r}..{start_s + self.end_s!r}"
+        return f"{start_s + self.begin_s!r}:{start_s + self.end_s!r}"
 
 
 @dataclass(frozen=True, eq=False)

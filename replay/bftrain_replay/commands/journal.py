@@ -10,7 +10,7 @@ import click
 
 from bftrain.cli.command_help import CommandGroup, DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
-from bftrain.cli.settings import overwrite_option
+from bftrain.cli.settings import TimeType, overwrite_option
 from bftrain.errors import BadInput
 from bftrain.text_formats import counted
 from bftrain_replay.commands.sensitivity import baseline_option, tables_option
@@ -37,46 +37,31 @@ def command() -> None:
 
 @command.command(
     cls=DocumentedCommand,
-    example="bftrain journal show journal.db --task cnn\nbftrain journal show live.db --node n[1-4] --last 20",
+    example="bftrain journal show journal.db --task cnn\nbftrain journal show live.db --node n[1-4] | tail",
 )
 @_journal_file
 @click.option("--task", "tasks", metavar="NAME", multiple=True, help="Only steps of this task; may be given again.")
 @click.option("--node", "nodes", metavar="NODES", multiple=True, help="Only steps of these nodes, such as n[1-4].")
-@click.option("--since", metavar="TIME", help="Only after this time: 2026-11-25T17:00, or seconds.")
-@click.option("--until", metavar="TIME", help="Only until then.")
-@click.option("--last", metavar="STEPS", type=click.IntRange(1), help="Only this many of the latest steps.")
+@click.option("--since", type=TimeType(), help="Only after this time: 2026-11-25T17:00, or seconds.")
+@click.option("--until", type=TimeType(), help="Only until then.")
 @prints_results
 def show(
-    path: Path,
-    tasks: tuple[str, ...],
-    nodes: tuple[str, ...],
-    since: str | None,
-    until: str | None,
-    last: int | None,
-    out: Output,
+    path: Path, tasks: tuple[str, ...], nodes: tuple[str, ...], since: float | None, until: float | None, out: Output
 ) -> None:
     """Print the steps of JOURNAL: what happened, which tasks got or lost which nodes, and the pool after it."""
-    from collections import deque
-
     from bftrain.journal import Journal
     from bftrain.live.daemon.task_store import last_cluster
     from bftrain.nodesets import expand
     from bftrain.values import wire
-    from bftrain_replay.journal_story import StepFilter, parse_moment
+    from bftrain_replay.journal_story import StepFilter
 
     try:
         named = tuple(node for text in nodes for node in expand(text))
     except ValueError as error:
         raise BadInput(str(error), where="--node", fix="such as n[1-4]") from error
-    wanted = StepFilter(
-        tasks=tasks,
-        nodes=named,
-        since_s=None if since is None else parse_moment(since),
-        until_s=None if until is None else parse_moment(until),
-    )
+    wanted = StepFilter(tasks=tasks, nodes=named, since_s=since, until_s=until)
     with Journal.open(path) as journal:
-        steps = filter(wanted.wants, journal.steps())
-        found = steps if last is None else iter(deque(steps, last))
+        found = filter(wanted.wants, journal.steps())
         if out.json:
             for step in found:
                 click.echo(wire.encode(step))
@@ -84,7 +69,7 @@ def show(
         rows = [_row(step) for step in found]
         cluster = last_cluster(journal)
         count = counted(len(journal), "step") + (f" on cluster {cluster}" if cluster else "")
-    title = f"{path}: {count}" if wanted == StepFilter() and last is None else f"{path}: {len(rows):,} of {count}"
+    title = f"{path}: {count}" if wanted == StepFilter() else f"{path}: {len(rows):,} of {count}"
     out.result(None, lambda: table(title, ("step", "time", "what", "pool", "used"), rows, left=(1, 2)))
 
 

@@ -129,7 +129,7 @@ def _simulate(
     try:
         ends_s = [settings.until_s] if settings.until_s is not None else []
         if isinstance(source, EventLog):
-            begin_s, end_s = chosen_window(source, settings.window or "..")
+            begin_s, end_s = chosen_window(source, settings.window or ":")
             ends_s.append(end_s - begin_s)
         if ends_s and not settings.measure:
             with watched(out, min(ends_s), counted="tasks done", done="hours simulated") as go_on:

@@ -34,7 +34,7 @@ MOST_NAMED: Final = 5  # rejected jobs listed individually
 @click.command(
     cls=DocumentedCommand,
     example="bftrain schedule archive.swf -o schedule\n"
-    "bftrain schedule archive.swf --policy easy --window 0..604800 -o week",
+    "bftrain schedule archive.swf --policy easy --window 0:604800 -o week",
     epilog="DIR gets idle.npz (the derived log), schedule.swf, summary.json, config.toml and the tables jobs, "
     "campaigns and utilisation; docs/how-to/schedule.md explains them. Ctrl-C stops early and "
     "keeps the results.",

@@ -35,13 +35,13 @@ _FIXED: Final[Options] = {
     "semantics": "published",
     "nodes": "0:1024",
     "skip_events": 1000,
-    "window": "..2021-02-17T12:21:15",
+    "window": ":2021-02-17T12:21:15",
     "horizon_s": 120.0,
     "max_tasks": 10,
     "solver": "exact",
     "cost_factor": 1.0,
 }
-_QUICK_WINDOW: Final = "..2021-02-11T00:21:15"  # 4 h; its U differs from the published one
+_QUICK_WINDOW: Final = ":2021-02-11T00:21:15"  # 4 h; its U differs from the published one
 _HORIZONS: Final = (10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _COMPETING: Final = (2, 5, 10, 20, 35)
 _FACTORS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)

@@ -36,7 +36,7 @@ _SEED: Final = 1
 _JOBS: Final = 9000  # enough that later jobs still compete when the last measured one finishes
 _LOADS: Final = tuple(map(float, range(1, 9)))  # jobs per hour
 _CDF_LOAD: Final = 8.0
-_MEASURED: Final = "3000..4000"
+_MEASURED: Final = "3000:4000"
 _LINES: Final = {
     "FIFO": "fifo",
     "LAS": "las",
@@ -123,7 +123,7 @@ def _admission(request: Request) -> Figure:
 
 
 def _check(request: Request) -> Figure:
-    points = tuple(_point(request, line, 4.0, measure="100..200") for line in ("FIFO", "LAS"))
+    points = tuple(_point(request, line, 4.0, measure="100:200") for line in ("FIFO", "LAS"))
     return Figure(x="", y="mean, s", points=points, marks=columns(_MEANS, as_x=True), form="points", digits=5)
 
 

@@ -134,8 +134,8 @@ _CLUSTER: Final = "v100=36,p100=36,k80=36"
 _FIXED: Final = {"cluster": _CLUSTER, "round_s": 360.0, "like": "gavel"}
 _BY_PRIORITY: Final = f"{metrics.__file__}:ByPriority"
 _SOLVED: Final = f"{metrics.__file__}:AfterFirstSolve"
-_MEASURED: Final = "4000..4999"
-_QUICK_MEASURED: Final = "50..99"  # jobs without a published value
+_MEASURED: Final = "4000:4999"
+_QUICK_MEASURED: Final = "50:99"  # jobs without a published value
 _BACKLOG_S: Final = 36.0 * HOUR_S  # waiting work in seconds of all GPUs; beyond it the queue only grows
 _QUICK: Final = {"las": ("FIFO, fastest GPU", 4.4), "las-multi": ("FIFO, fastest GPU", 1.0)}  # line and load
 _RATIO_JOBS: Final = 500  # unpublished number of jobs; chosen for the nearest ratios
@@ -243,7 +243,7 @@ def _over_load(request: Request, name: str) -> Figure:
     if request.quick and quick_line:
         lines = [line for line in lines if line.name == quick_line]
     elif request.quick:
-        measured, part = _QUICK_MEASURED, f", jobs {_QUICK_MEASURED.replace('..', ' to ')}"
+        measured, part = _QUICK_MEASURED, f", jobs {_QUICK_MEASURED.replace(':', ' to ')}"
         lines = [line._replace(name=line.name + part) for line in lines[:2]]
     points = []
     for line in lines:

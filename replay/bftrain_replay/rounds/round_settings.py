@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from bftrain.ranges import split_range
 from bftrain.values import checks, options
 from bftrain.values.options import AUTO, Option
 from bftrain.values.sharing import Entity
@@ -88,7 +89,9 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     per_host: Annotated[
         str,
         Option(
-            "NODES or KIND=NODES,..: nodes per host of a cluster, for tasks with speeds by hosts", default="unknown"
+            "NODES or KIND=NODES,..: nodes per host of a cluster, for tasks with speeds by hosts",
+            default="unknown",
+            rare=True,
         ),
     ] = ""
     cpus: Annotated[
@@ -119,7 +122,8 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     start_cost_s: StartCost = None
     cost_factor: CostFactor = 1.0
     measure: Annotated[
-        str, Option("A..B: means over these tasks only, counted from 0 by arrival; stop when they have finished")
+        str,
+        Option("A:B: means over these tasks only, counted from 0 by arrival; stop when they have finished", rare=True),
     ] = ""
     window: Window = ""
     nodes: Nodes = ""
@@ -203,14 +207,12 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Return the first and last of ``count`` tasks, in arrival order, that means include."""
         if not self.measure:
             return 0, count - 1
-        first, dots, last = self.measure.partition("..")
-        try:
-            places = (int(first or 0), int(last) if last else max(count - 1, int(first or 0)))
-        except ValueError:
-            places = (1, 0)
-        if not dots or not 0 <= places[0] <= places[1]:
-            checks.reject(self, "measure", f"is {self.measure!r}", "write two places counted from 0, such as 50..149")
-        return places
+        ends = split_range(self.measure) or ("1", "0")
+        first = int(ends[0] or 0)
+        last = int(ends[1]) if ends[1] else max(count - 1, first)
+        if first > last:
+            checks.reject(self, "measure", f"is {self.measure!r}", "write two places counted from 0, such as 50:149")
+        return first, last
 
     def check_measured(self, count: int) -> None:
         """Raise if means would include tasks beyond the ``count`` present ones."""

@@ -73,7 +73,7 @@ def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> No
     if isinstance(source, EventLog):
         chosen = chosen_nodes(source, settings.nodes) if settings.nodes else None
         there = idle_nodes(
-            source.select(nodes=chosen, window=chosen_window(source, settings.window or "..")), settings.racks
+            source.select(nodes=chosen, window=chosen_window(source, settings.window or ":")), settings.racks
         )
     else:
         there = cluster(source, settings.nodes_of_hosts)

@@ -34,7 +34,7 @@ _COST: Final = "the tasks' values"
 
 # Settings shared with rounds
 Window: TypeAlias = Annotated[
-    str, Option("Only A..B: seconds UTC or ISO times, either may be empty; or such as last-2w, first-12h")
+    str, Option("Only A:B: seconds UTC or ISO times, either may be empty; or such as last-2w, first-12h")
 ]
 Nodes: TypeAlias = Annotated[
     str, Option("Nodes to replay: a node set such as nid[0001-0100], or positions in the log such as 0:1024")
@@ -43,7 +43,7 @@ StartCost: TypeAlias = Annotated[
     float | None, Option("Seconds per start from zero nodes", default=_COST, at_least=0.0, at_most=LONGEST_S, rare=True)
 ]
 CostFactor: TypeAlias = Annotated[
-    float, Option("Multiplies the costs of growing, shrinking and starting", at_least=0.0, at_most=LONGEST_S)
+    float, Option("Multiplies the costs of growing, shrinking and starting", at_least=0.0, at_most=LONGEST_S, rare=True)
 ]
 SpeedError: TypeAlias = Annotated[
     float,

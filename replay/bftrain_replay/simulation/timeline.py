@@ -37,7 +37,7 @@ class LogSelection:
 
 def select(log: EventLog, settings: ReplaySettings) -> LogSelection:
     """Apply the window, then skip events, then choose nodes: skipping counts the events of all nodes."""
-    begin_s, end_s = chosen_window(log, settings.window or "..")
+    begin_s, end_s = chosen_window(log, settings.window or ":")
     inside = log.times[(log.times > begin_s) & (log.times < end_s)]
     times = np.concatenate(([begin_s], inside))
     if settings.skip_events >= times.size:

@@ -76,7 +76,7 @@ def test_strict_writes_nothing(bftrain: CommandLine) -> None:
 
 def test_options_settle_the_doubts(bftrain: CommandLine) -> None:
     Path("mended").write_bytes(MENDED)
-    settled = ("--nodes", "n[1-2]", "--window", "2026-01-01..2026-01-01T10:00", "--timezone", "UTC", "--min-gap", "60")
+    settled = ("--nodes", "n[1-2]", "--window", "2026-01-01:2026-01-01T10:00", "--timezone", "UTC", "--min-gap", "60")
     ended = bftrain("import", "mended", "-o", "log.npz", "--strict", "--down", "suspected", *settled)
     assert (ended.code, "Doubtful" in ended.out) == (0, False), ended.err
     assert "10 h from 2026-01-01 00:00:00 UTC to 2026-01-01 10:00:00 UTC" in ended.out
@@ -140,10 +140,10 @@ def test_the_cut_end_of_a_dump_is_reported_with_the_option_that_keeps_it(bftrain
         ("inspect", "log.npz"),
         ("import", "dump", "--dry-run"),
     ):
-        assert "; change it with --window A..B or --keep-end" in " ".join(bftrain(*command).out.split())
+        assert "; change it with --window A:B or --keep-end" in " ".join(bftrain(*command).out.split())
         if command[0] != "inspect":
             findings = json.loads(bftrain(*command, "--json").out)["findings"]
-            assert {each["name"]: each["option"] for each in findings}["log_trimmed"] == "--window A..B or --keep-end"
+            assert {each["name"]: each["option"] for each in findings}["log_trimmed"] == "--window A:B or --keep-end"
     trimmed = "the log stops at the last job start"
     assert trimmed in bftrain("import", "dump", "-o", "log.npz").out.replace("\n", " ")
     assert trimmed not in bftrain("import", "dump", "-o", "log.npz", "--keep-end").out.replace("\n", " ")
@@ -196,7 +196,7 @@ def test_every_command_prints_sure_and_doubtful_hours(
     assert {cause: round(hours, 6) for cause, hours in found["causes"].items()} == causes
     assert (found["idle_node_h"], found["sure_node_h"], found["doubtful_node_h"]) == (idle, idle - doubtful, doubtful)
     # A part of the time has the doubts of this time, in another format and under other names too
-    window = "2026-01-01T00:00..2026-01-01T04:00"
+    window = "2026-01-01T00:00:2026-01-01T04:00"
     assert bftrain("slice", "log.parquet", "-o", "part.csv", "--window", window).code == 0
     assert bftrain("slice", "--anonymise", "part.csv", "-o", "hidden.npz").code == 0
     _, early = by_hand([job for job in jobs if job[0] < 4] if not censored else jobs, 4, censored=censored)
@@ -239,7 +239,7 @@ MAY_RUN = [(-1e9, 7200, 2), (64800, 1e9, 2), (-1e9, 3600, 1), (61200, 1e9, 1), (
 def test_each_row_that_may_have_run_is_doubtful_for_as_long_as_it_may_have(bftrain: CommandLine, form: str) -> None:
     rows = ["1|1000000000|1000000600|n[1-4]|4|COMPLETED", *ODD_ROWS, "2|1000071400|1000072000|n[1-4]|4|COMPLETED"]
     Path("jobs").write_text("\n".join((COLUMNS[form], *rows, "")))
-    options = ("--nodes", "n[1-4]", "--downtime-after", "1e9", "--window", "1000000000..1000072000")
+    options = ("--nodes", "n[1-4]", "--downtime-after", "1e9", "--window", "1000000000:1000072000")
     found = json.loads(bftrain("import", "jobs", "-o", "log.csv", "--json", *options).out)
     log = load_log(Path("log.csv"))
     doubtful = 0

@@ -62,7 +62,6 @@ def test_show_finds_steps_by_task_node_and_time(bftrain: CommandLine, journal: P
     assert numbers("--task", "vgg") == [2, 3, 4, 5]
     assert numbers("--node", "n[7-8]") == [3, 4, 5]
     assert numbers("--since", "60", "--until", "900") == [2, 3, 4]
-    assert numbers("--task", "resnet", "--last", "1") == [5]
     assert numbers("--task", "resnet", "--node", "n1") == [1, 4]
     assert numbers("--since", "2001-01-01") == []
     assert f"{journal}: 2 of 5 steps" in bftrain("journal", "show", journal, "--node", "n8").out

@@ -126,7 +126,7 @@ def test_the_log_is_written_as_json(bftrain: CommandLine, home: Path) -> None:
     world = Eager()
     meet(world)
     with parts(), mock.patch("bftrain.live.process.notify_systemd", world.lend_and_end):
-        ended = bftrain("live", "--config", config, "--log-format", "json")
+        ended = bftrain("live", "--config", config, "--json")
     lines = [json.loads(line) for line in ended.err.splitlines()]
     assert all(line.keys() == {"time", "level", "text"} and line["time"].endswith("Z") for line in lines)
     assert lines[0]["text"].startswith("running; listening")

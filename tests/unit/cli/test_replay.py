@@ -74,7 +74,7 @@ def test_it_ends_with_one_screen_of_any_size(bftrain: CommandLine, terminal: Cal
     "options",
     [
         ("--semantics", "published", "--events", "chosen", "--nodes", "0:8"),
-        ("--window", "..1970-01-01T03:00"),
+        ("--window", ":1970-01-01T03:00"),
         ("--skip-events", "20"),
         ("--decision-latency", "30"),
         ("--min-interval", "10min"),
@@ -183,7 +183,7 @@ class Impossible:
 
 def test_who_decided_where_the_solver_had_no_plan_is_counted_and_named(bftrain: CommandLine) -> None:
     Path("impossible.py").write_text(IMPOSSIBLE)
-    options = ("--solver", "highs", "--objective", "impossible.py:Impossible", "--window", "..1970-01-01T01:00")
+    options = ("--solver", "highs", "--objective", "impossible.py:Impossible", "--window", ":1970-01-01T01:00")
     ended, summary = replayed(bftrain, *options)
     count = summary["decisions"]
     assert (summary["infeasible_decisions"], summary["decided_by"]) == (count, {"greedy": count})

@@ -90,7 +90,7 @@ def test_kinds_of_the_nodes_of_a_log(bftrain: CommandLine) -> None:
     rows_of_jobs = ("1|0|10|a[1-2],b[1-2]|COMPLETED", "2|60|100|a[1-2],b[1-2]|COMPLETED")
     Path("made.sacct").write_text("\n".join(("JobID|Start|End|NodeList|State", *rows_of_jobs, "")))
     Path("kinds.csv").write_text('nodes,kind\n"a1,a2",fast\n"b[1-2]",slow one\n')
-    made = ("import", "made.sacct", "-o", "log.npz", "--window", "0..100", "--kinds", "kinds.csv")
+    made = ("import", "made.sacct", "-o", "log.npz", "--window", "0:100", "--kinds", "kinds.csv")
     done(bftrain(*made))
     assert load_log(Path("log.npz")).kind_names == ("fast", "slow one")
     assert json.loads(bftrain("inspect", "log.npz", "--json").out)["kinds"]["fast"]["nodes"] == 2
@@ -122,7 +122,7 @@ def test_rounds_print_what_became_of_the_tasks(bftrain: CommandLine, monkeypatch
     really = time.monotonic
     with monkeypatch.context() as patch:
         patch.setattr(time, "monotonic", lambda: 1e7 * really())  # a line every half minute
-        ended = done(bftrain(*IN_ROUNDS, 6, "--policy", "max-min", "--measure", "2..5"))
+        ended = done(bftrain(*IN_ROUNDS, 6, "--policy", "max-min", "--measure", "2:5"))
     assert re.search(r"^max-min: \d of 6 tasks done, \d+ hours simulated, ", ended.err, re.MULTILINE)
     assert re.search(r"^ *measured +4 of 4, tasks 2\.\.5", ended.out, re.MULTILINE)
     ended = done(bftrain(*IN_ROUNDS, 360, "--policy", "max-min"))
@@ -133,7 +133,7 @@ def test_rounds_print_what_became_of_the_tasks(bftrain: CommandLine, monkeypatch
 
 
 def test_the_folder_and_the_figures_of_rounds(bftrain: CommandLine) -> None:
-    given = ("--measure", "2..5", "--finish", "boundary", "--seed", 3, "--metrics", CAMPAIGN_STRETCH)
+    given = ("--measure", "2:5", "--finish", "boundary", "--seed", 3, "--metrics", CAMPAIGN_STRETCH)
     ended = done(bftrain(*IN_ROUNDS, 360, *given, "-o", "out", "--json", "-q"))
     output, table, steps = summary_of(), rows("out/tasks.csv"), rows("out/rounds.csv")
     assert (json.loads(ended.out), ended.err) == (output, "")

@@ -106,10 +106,10 @@ def test_what_submit_s_counts_from(bftrain: CommandLine) -> None:
 
 
 def test_a_part_of_a_file(bftrain: CommandLine) -> None:
-    ended = imported(bftrain, BLOX, "--window", "200..400")
+    ended = imported(bftrain, BLOX, "--window", "200:400")
     assert (names(), "1 not_selected, first at jobs:2" in ended.err) == (["job-1"], True)
     assert (imported(bftrain, BLOX, "--set", "first=1").err, names()) == ("", ["job-0"])
-    imported(bftrain, PHILLY, *ZONE, "--window", "2017-10-07T01:00:20..2017-10-08")
+    imported(bftrain, PHILLY, *ZONE, "--window", "2017-10-07T01:00:20:2017-10-08")
     assert names() == ["app_2"]
 
 
@@ -168,7 +168,7 @@ def test_profiles_are_listed_and_written(bftrain: CommandLine) -> None:
     row = next(
         line.split() for line in bftrain("generate", "profiles").out.splitlines() if line.split()[:1] == ["vgg16"]
     )
-    assert row[1:6] == ["1..64", "1,193", "70,152", f"{100 * 70152 / 1193 / 64:.1f}", "%"]
+    assert row[1:6] == ["1:64", "1,193", "70,152", f"{100 * 70152 / 1193 / 64:.1f}", "%"]
     assert bftrain("generate", "profiles", "-o", "all.toml").out.startswith("all.toml: 7 profiles\n")
     assert json.loads(bftrain("generate", "profiles", "all.toml", "--json").out) == listed
 

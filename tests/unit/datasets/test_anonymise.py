@@ -99,10 +99,10 @@ def test_a_small_log_names_all_its_nodes() -> None:
 @pytest.mark.parametrize(
     ("text", "window"),
     [
-        ("..", (0, 3600)),
-        (f"{BEGIN_S + 60}..", (60, 3600)),
-        ("..2021-02-10T10:30", (0, 1800)),
-        ("2021-02-10T10:00:01..2021-02-10 10:30:00", (1, 1800)),
+        (":", (0, 3600)),
+        (f"{BEGIN_S + 60}:", (60, 3600)),
+        (":2021-02-10T10:30", (0, 1800)),
+        ("2021-02-10T10:00:01:2021-02-10 10:30:00", (1, 1800)),
         ("last-10min", (3000, 3600)),
         ("first-0:20:00", (0, 1200)),
     ],
@@ -113,16 +113,16 @@ def test_a_window_is_seconds_or_times(log: EventLog, text: str, window: tuple[fl
 
 def test_a_window_outside_says_what_there_is(log: EventLog) -> None:
     with pytest.raises(BadInput, match=r"is not within.*UTC, 2021-02-10T10:00:00\.\.2021-02-10T11:00:00"):
-        chosen_window(log, "5..")
+        chosen_window(log, "5:")
     with pytest.raises(BadInput, match="'last-2w' is not within"):
         chosen_window(log, "last-2w")
     with pytest.raises(BadInput, match=r"\(the log covers 1e\+300 to 1e\+300 seconds UTC\)"):
-        chosen_window(log_from_transitions([(1e300, "a", IDLE)]), "5..")
+        chosen_window(log_from_transitions([(1e300, "a", IDLE)]), "5:")
 
 
 def test_the_command_writes_the_part(bftrain: CommandLine, file: Path, log: EventLog, tmp_path: Path) -> None:
     out = tmp_path / "part.csv"
-    ended = bftrain("slice", file, "-o", out, "--nodes", "secret-r1n[1-2]", "--window", "..2021-02-10T10:30")
+    ended = bftrain("slice", file, "-o", out, "--nodes", "secret-r1n[1-2]", "--window", ":2021-02-10T10:30")
     assert (ended.code, ended.err) == (0, "")
     assert "2 of 6 nodes" in ended.out
     part = load_log(out)
@@ -156,7 +156,7 @@ def test_nodes_may_stand_in_a_file(bftrain: CommandLine, file: Path, tmp_path: P
         ((), 2, "set --nodes, --window, or both"),
         (("--nodes", "x"), 3, "--nodes: the log has no 'x'"),
         (("--window", "x"), 3, "--window: 'x' is not a window"),
-        (("--window", "1..2"), 3, "--window: '1..2' is not within the log"),
+        (("--window", "1:2"), 3, "--window: '1:2' is not within the log"),
     ],
 )
 def test_what_cannot_be_cut_out_is_refused(

@@ -156,12 +156,12 @@ def test_a_quiet_import_prints_no_findings(tmp_path: Path) -> None:
 def test_import_takes_downtime_of_nodes(tmp_path: Path) -> None:
     records = tmp_path / "jobs"
     records.write_text("JobID|Start|End|NodeList\n1|1700000000|1700003600|n1\n2|1700007200|1700010800|n1\n")
-    down = "n1@1700003600..1700007200"
+    down = "n1@1700003600:1700007200"
     figures = json.loads(run("import", records, "-o", tmp_path / "log.npz", "--down", down, "--json").stdout)
     assert figures["idle_node_hours"] == 0
 
 
-@pytest.mark.parametrize("down", ["@1..2", "n[1@1..2", "n1@x..y", "n9@1700000000.."])
+@pytest.mark.parametrize("down", ["@1:2", "n[1@1:2", "n1@x:y", "n9@1700000000:"])
 def test_downtime_that_is_none_is_refused_by_its_option(tmp_path: Path, down: str) -> None:
     records = tmp_path / "jobs"
     records.write_text("JobID|Start|End|NodeList\n1|1700000000|1700003600|n1\n")

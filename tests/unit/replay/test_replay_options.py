@@ -167,7 +167,7 @@ def test_a_deadline_is_weighed_against_the_work_that_is_really_left() -> None:
 
 
 def test_a_window_is_cut_out_first_then_events_are_skipped_then_nodes_chosen() -> None:
-    given = {"window": f"{START_S + 10}..", "skip_events": 1, "nodes": "n[1-2]"}
+    given = {"window": f"{START_S + 10}:", "skip_events": 1, "nodes": "n[1-2]"}
     part = bftrain.replay(THREE, [task()], **given)  # type: ignore[arg-type]  # the fields' own types
     assert part.part.span_s == 60.0
     rows = list(zip(part.result.times_s.tolist(), part.result.pool.tolist(), strict=True))
@@ -185,8 +185,8 @@ def test_the_clock_of_the_tasks_begins_with_the_part() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"window": "10..20"}, "window: '10..20' is not within the log (the log covers 1000000.0 to 1000100.0"),
-        ({"window": "yesterday.."}, "is not a window"),
+        ({"window": "10:20"}, "window: '10:20' is not within the log (the log covers 1000000.0 to 1000100.0"),
+        ({"window": "yesterday:"}, "is not a window"),
         ({"skip_events": 3}, "skip_events: 3 events cannot be skipped (there are 3, including the start)"),
         ({"nodes": "2:9"}, "nodes: '2:9' selects no nodes from 0:3"),
         ({"nodes": "n[1-9]"}, "nodes: the log has no 'n4', 'n5', 'n6' and 3 others"),
@@ -224,7 +224,7 @@ def test_a_wrong_setting_is_refused(name: str, value: object) -> None:
 
 def test_settings_survive_their_file(tmp_path: Path) -> None:
     odd = ReplaySettings(
-        semantics="realistic", window="1..2", nodes="0:4", skip_events=3, seed=5,
+        semantics="realistic", window="1:2", nodes="0:4", skip_events=3, seed=5,
         decision_latency_s="measured", min_interval_s=2.0, start_cost_s=3.0, progress="disk:60", max_tasks=7,
         grow_cost_s=1.0, shrink_cost_s=2.0, cost_factor=1.5,
     )  # fmt: skip

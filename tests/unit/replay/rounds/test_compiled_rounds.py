@@ -84,7 +84,7 @@ def test_every_table_is_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 @pytest.mark.parametrize(
     ("nodes", "options", "ended"),
     [
-        ({"v": 3, "k": 2}, {"measure": "5..20"}, "measured_done"),
+        ({"v": 3, "k": 2}, {"measure": "5:20"}, "measured_done"),
         ({"v": 3, "k": 2}, {"until_s": 4321.0}, "until"),
         ({"v": 3, "k": 2}, {"max_backlog_s": 2000.0}, "overload"),
         ({"v": 2}, {"round_s": 60.0, "kind_order": "drawn"}, "all_done"),

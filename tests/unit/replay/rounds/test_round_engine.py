@@ -186,10 +186,10 @@ def test_kinds_of_a_log_count_by_themselves() -> None:
 def test_a_part_of_a_log() -> None:
     log = log_of((0, "a", IDLE), (0, "b", IDLE), (100, "a", BUSY), end_s=1000)
     task = gang("t", 1e9)
-    assert rounds(log, [task], round_s=50.0, window="100..300").summary["idle_node_h"] * 3600 == 200.0
+    assert rounds(log, [task], round_s=50.0, window="100:300").summary["idle_node_h"] * 3600 == 200.0
     assert rounds(log, [task], round_s=50.0, nodes="b").summary["idle_node_h"] * 3600 == 1000.0
     with pytest.raises(BadInput, match="window: has no effect on a cluster"):
-        rounds(ONE, [task], window="1..2")
+        rounds(ONE, [task], window="1:2")
 
 
 def test_how_it_ends() -> None:
@@ -222,16 +222,16 @@ def test_a_task_of_many_days_is_no_queue(policy: str) -> None:
 
 def test_means_over_some_tasks_end_when_these_are_done() -> None:
     tasks = [gang(str(number), 100.0, submit_s=50.0 * number) for number in range(10)]
-    result = rounds(ONE, tasks, round_s=100.0, measure="1..2")
+    result = rounds(ONE, tasks, round_s=100.0, measure="1:2")
     assert (result.ended, result.summary["measured"], result.summary["measured_finished"]) == ("measured_done", 2, 2)
     assert ends(result)["3"] is None
     completion_s = result.task_figures.completion_s
     assert completion_s is not None
     assert completion_s.mean == (150.0 + 200.0) / 2
-    assert rounds(ONE, tasks, round_s=100.0, measure="8..").summary["measured"] == 2
+    assert rounds(ONE, tasks, round_s=100.0, measure="8:").summary["measured"] == 2
     with pytest.raises(BadValue, match="goes to 10"):
-        rounds(ONE, tasks, measure="3..10")
-    for wrong in ("5", "5..3", "a..b", "-1..3"):
+        rounds(ONE, tasks, measure="3:10")
+    for wrong in ("5", "5:3", "a:b", "-1:3"):
         with pytest.raises(BadValue, match="write two places"):
             rounds(ONE, tasks, measure=wrong)
 

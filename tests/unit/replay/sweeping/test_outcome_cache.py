@@ -49,7 +49,7 @@ def test_what_could_differ_is_not_taken(tmp_path: Path, monkeypatch: pytest.Monk
     save_log(log, tmp_path / "log.npz")
     spec = small(log=str(tmp_path / "log.npz"), logs={}, yardsticks=False)
     assert [counted(spec, tmp_path / name)[0] for name in ("one", "two")] == [1, 0]
-    for number, fixed in enumerate(({"max_tasks": 2}, {"semantics": "published"}, {"window": "..4000"})):
+    for number, fixed in enumerate(({"max_tasks": 2}, {"semantics": "published"}, {"window": ":4000"})):
         assert counted(spec | {"fixed": fixed}, tmp_path / f"fixed {number}")[0] == 1, fixed
     # The same content, of another origin
     save_log(replace(log, provenance=replace_struct(log.provenance, made_by="another import")), tmp_path / "log.npz")

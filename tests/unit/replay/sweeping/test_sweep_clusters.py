@@ -197,7 +197,7 @@ def test_admissions_can_be_swept_and_metrics_have_columns(tmp_path: Path) -> Non
         ("[fixed]\nround_s = 60\nfinish = 'soon'", r"fixed.finish: is 'soon'"),
         ("baseline = 'greedy'\n[fixed]\nround_s = 60", r"baseline: is a solver, and in rounds a policy decides"),
         ("[fixed]\nround_s = 60\nnodes = '0:3'", r"fixed.nodes: is for logs"),
-        ("[fixed]\nwindow = '0..3'", r"fixed.window: is for logs"),
+        ("[fixed]\nwindow = '0:3'", r"fixed.window: is for logs"),
         ("[fixed]\nuntil_s = 'late'", r"fixed.until_s: must be a finite number above 0, not 'late'"),
         ("[grid]\nuntil_s = [60, inf]", r"sweep.toml:5: grid.until_s: must be a finite number above 0, not inf"),
         ("[fixed]\nround_s = 60\n[grid]\nuntil_s = [inf]", r"sweep.toml:7: grid.until_s: must be a finite number"),
@@ -221,7 +221,7 @@ def test_complaints_name_line_and_option(text: str, complaint: str, tmp_path: Pa
 
 
 def test_means_over_tasks_that_are_not_there_are_refused_before_any_work(tmp_path: Path) -> None:
-    sweep_file = given(fixed=ROUNDS, grid={"tasks.count": [8, 4], "measure": ["0..3", "2..5"]})
+    sweep_file = given(fixed=ROUNDS, grid={"tasks.count": [8, 4], "measure": ["0:3", "2:5"]})
     with pytest.raises(BadConfig, match=r"grid.measure: goes to 5 \(there are 4 tasks, the last is 3\)"):
         planned(sweep_file, tmp_path / "out")
 
