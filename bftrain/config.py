@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar
 import msgspec
 
 from bftrain import toml_io
-from bftrain.errors import BadConfig, BadInput, BadValue, suggestion
+from bftrain.errors import BadConfig, BadInput, BadValue, UsageError, suggestion
 from bftrain.values import checks, options, wire
 from bftrain.values.options import AUTO, Option
 from bftrain.values.sharing import Entity
@@ -86,6 +86,15 @@ def merged(path: Path | None, given: Mapping[str, object], kind: type[S]) -> S:
     settings = load(path, kind) if path else kind()
     changes = {name: value for name, value in given.items() if value is not None}
     return msgspec.structs.replace(settings, **changes)
+
+
+def changed(settings: S, given: Mapping[str, object], caller: str) -> S:
+    """Return the settings with those in ``given``, the keyword arguments of ``caller``; raise for unknown names."""
+    for name in given:
+        if name not in settings.__struct_fields__:
+            fix = suggestion(name, settings.__struct_fields__)
+            raise UsageError(f"there is no setting '{name}'", where=caller, fix=fix)
+    return msgspec.structs.replace(settings, **given)
 
 
 def load(path: Path, kind: type[S]) -> S:

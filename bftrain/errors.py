@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import linecache
 import sys
+import warnings
 from functools import partial
 from traceback import walk_tb
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from types import FrameType
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class BftrainError(Exception):
@@ -91,6 +96,16 @@ class ResultWarning(UserWarning):
 
 class FormerSpelling(FutureWarning):
     """A warning about a spelling that works for one release: the command line prints it as a hint."""
+
+
+def former_name(method: Callable[P, R]) -> Callable[P, R]:
+    """Return the method for its former name, which warns."""
+
+    def former(*args: P.args, **given: P.kwargs) -> R:
+        warnings.warn(f"this method is now {method.__name__}()", DeprecationWarning, stacklevel=2)
+        return method(*args, **given)
+
+    return former
 
 
 class PartlyFailed(BftrainError):

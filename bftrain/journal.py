@@ -124,8 +124,9 @@ class Journal:
         return cls(connection, path)
 
     @classmethod
-    def open(cls, path: Path) -> Journal:
+    def open(cls, path: str | Path) -> Journal:
         """Open the existing journal ``path``, to read it or to append."""
+        path = Path(path)
         if not path.is_file():
             raise BadInput("no such journal", where=str(path))
         # To read a file with WAL, SQLite creates files next to it. If that fails, for example in an archive or for

@@ -5,11 +5,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-import msgspec
-
-from bftrain.config import Settings
+from bftrain.config import Settings, changed
 from bftrain.errors import BadInput, UsageError
 from bftrain.parts import as_objective
 from bftrain.ports import Objective
@@ -31,6 +29,8 @@ from bftrain_replay.simulation.timeline import saturating_workload
 from bftrain_replay.study.study import ReplayStudy, Watch, check_parts, study, with_auto_cap
 from bftrain_replay.study_run import run_of
 from bftrain_replay.sweeping.alternatives import ReplayFiles, runner, with_table
+
+T = TypeVar("T")
 
 _TABLE: Final = "sensitivity"  # its name for watchers
 
@@ -77,7 +77,7 @@ def replay(
         if metric is not None:
             what = "replays in other processes, which cannot receive a function"
             raise UsageError(what, where="sensitivity", fix="name the objective as FILE.py:FUNCTION")
-    events = load_log(Path(log)) if isinstance(log, str | Path) else log
+    events = _loaded(log)
     if not isinstance(events, EventLog):
         raise BadInput(f"{log!r} is not a log", where="log", fix="pass a file name, or the result of bftrain.load_log")
     given = load_tasks(Path(tasks)) if isinstance(tasks, str | Path) else tasks
@@ -90,6 +90,10 @@ def replay(
     if sensitivity and done.complete:
         done = _with_table(done, how, source, watch)
     return run_of(done, source)
+
+
+def _loaded(log: T | str | Path) -> T | EventLog:
+    return load_log(Path(log)) if isinstance(log, str | Path) else log
 
 
 def _objective_in_memory(objective: str | Objective | Callable[..., object] | None) -> Objective | None:
@@ -114,24 +118,25 @@ def _with_table(done: ReplayStudy, how: ReplaySettings, source: InputSource, wat
 
 
 def rounds(
-    source: Mapping[str, int] | EventLog,
-    tasks: Sequence[TaskSpec],
+    source: Mapping[str, int] | EventLog | str | Path,
+    tasks: Sequence[TaskSpec] | str | Path,
     settings: RoundSettings | None = None,
     /,
     **options: Any,  # noqa: ANN401 - the fields of RoundSettings
 ) -> Run:
     """Share the time of a cluster, or of a log's idle nodes, in rounds, as ``bftrain rounds`` does.
 
-    ``source`` is a number of nodes by kind, or a log. ``options`` are settings by name, such as ``round_s=360.0``, and
+    ``source`` is a number of nodes by kind, or a log; a log and ``tasks`` may be file names. ``options`` are settings by name, such as ``round_s=360.0``, and
     override ``settings``. Raises :class:`bftrain.errors.BadInput` for an invalid value or name, or for ``tasks`` that
-    can never run, and ``TypeError`` for an unknown option.
+    can never run, and :class:`bftrain.errors.UsageError` for an unknown option.
 
-    >>> from bftrain import load_tasks, rounds
-    >>> rounds({"v100": 4}, load_tasks("tasks.toml"), gang="min", until_s=3600.0).metrics["rounds"]
+    >>> from bftrain import rounds
+    >>> rounds({"v100": 4}, "tasks.toml", gang="min", until_s=3600.0).metrics["rounds"]
     12
     """
-    settings = msgspec.structs.replace(settings or RoundSettings(), **options)
-    return round_result.run_of(simulation.simulate(source, tasks, settings))
+    settings = changed(settings or RoundSettings(), options, "rounds")
+    specs = load_tasks(Path(tasks)) if isinstance(tasks, str | Path) else tasks
+    return round_result.run_of(simulation.simulate(_loaded(source), specs, settings))
 
 
 def schedule(
@@ -142,12 +147,12 @@ def schedule(
     """Reschedule the jobs of an SWF log or a table of jobs, as ``bftrain schedule`` does.
 
     ``log`` is the file. ``options`` are settings by name, such as ``policy="easy"``, and override ``settings``.
-    Raises :class:`bftrain.errors.BadInput` for unusable jobs or an unknown policy, ``TypeError`` for an unknown
-    option, and ``OSError`` for an unreadable file.
+    Raises :class:`bftrain.errors.BadInput` for unusable jobs, an unknown policy or a missing file, and
+    :class:`bftrain.errors.UsageError` for an unknown option.
 
     >>> from bftrain import schedule
     >>> schedule("jobs.swf", policy="fcfs").metrics["jobs"]
     3
     """
-    settings = msgspec.structs.replace(settings or ScheduleSettings(), **options)
+    settings = changed(settings or ScheduleSettings(), options, "schedule")
     return run_of_schedule(scheduling.simulate(scheduling.read(log, settings), settings), str(log))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain import text_formats
-from bftrain.errors import Interrupted
+from bftrain.errors import BadValue, Interrupted
 from bftrain.result_folder import IN_PYTHON, ResultFolder
 from bftrain.short_repr import ShortRepr
 from bftrain.taskfiles.files import load_tasks, save_tasks
@@ -80,7 +80,8 @@ def assess(  # noqa: PLR0913 - one parameter an option
 
     Without ``tasks``, identical trials are replayed, more than the idle nodes can finish. ``options`` are replay
     settings by name. ``most_events`` limits the log changes that are replayed (0: all). ``records`` are the files the
-    log was imported from; they supply the jobs delayed by ``handback_delay_s`` seconds. ``node_prices`` are
+    log was imported from; they supply the jobs delayed by ``handback_delay_s`` seconds, without which only the delayed
+    node-hours are known. ``node_prices`` are
     powers, energy and node prices. ``timezone`` is the zone of hours and weekdays (default: the import's, or UTC). With
     ``what_ifs`` other assumptions are also replayed in separate processes, as are tasks of the models in ``profiles``
     (default: the bundled ones).
@@ -94,6 +95,8 @@ def assess(  # noqa: PLR0913 - one parameter an option
     >>> done.figures.harvest.median <= done.figures.idle.median
     True
     """
+    if handback_delay_s is not None and not handback_delay_s >= 0.0:
+        raise BadValue(f"is {handback_delay_s}", where="handback_delay_s", fix="write seconds, such as 30.0")
     settings, models = ReplaySettings.with_options(options, "assess"), models_of([Path(each) for each in profiles])
     source = load_log(Path(log)) if isinstance(log, str | Path) else log
     zone = timezone or source.provenance.options.get("timezone")

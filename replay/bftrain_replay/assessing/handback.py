@@ -74,6 +74,8 @@ def jobs_of(
     """
     if log.provenance.made_by.startswith(MADE_BY):
         return _scheduled(paths, log)
+    if not log.provenance.sources:
+        raise BadInput("the log was not imported from records", where="records", fix="omit them")
     options = options or msgspec.convert(dict(log.provenance.options), ImportOptions)
     kept: list[RecordIntake] = []
     made = import_files(paths, options, tell=tell, keep=kept.append)

@@ -59,7 +59,7 @@ def chart(figures: Iterable[ChartFigure], name: str) -> SvgChart:
     """Draw the chart of this name."""
     found = {figure.name: figure for figure in figures}
     if name not in found:
-        raise UsageError(f"there is no chart '{name}'", where="chart", fix=suggestion(name, found))
+        raise UsageError(f"there is no plot '{name}'", where="plot", fix=suggestion(name, found))
     return SvgChart(name, found[name].words, svg(found[name]))
 
 

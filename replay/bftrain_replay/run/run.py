@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain import config, summaries
-from bftrain.errors import BadInput, UsageError, suggestion
+from bftrain.errors import BadInput, UsageError, former_name, suggestion
 from bftrain.files import prepare_folder, write_text
 from bftrain.node_units import NODE, in_words_of, word_of
 from bftrain.result_folder import IN_PYTHON, REPORT_FILE, ResultFolder, ResultKind, complete_replacement, write_page
@@ -333,16 +333,20 @@ class Run(ShortRepr):
         """Write the page of the run, a single self-contained file; other files are not replaced."""
         write_page(Path(path), html(self.page(title)))
 
-    def figures(self, folder: str | Path, *, form: str = "svg") -> list[Path]:
-        """Write the figures of the page as svg or png files; return their paths."""
+    def save_plots(self, folder: str | Path, *, form: str = "svg") -> list[Path]:
+        """Write the plots of the page as svg or png files; return their paths."""
         if form not in vega.FORMS:
-            raise UsageError(f"there is no form '{form}'", where="figures", fix=suggestion(form, vega.FORMS))
+            raise UsageError(f"there is no form '{form}'", where="save_plots", fix=suggestion(form, vega.FORMS))
         prepare_folder(Path(folder))
         return vega.write(self.page().figures, Path(folder), form)
 
-    def chart(self, name: str) -> vega.SvgChart:
-        """Return one figure of the page, such as ``waterfall`` or ``nodes``, for notebooks."""
+    def plot(self, name: str) -> vega.SvgChart:
+        """Return one plot of the page, such as ``waterfall`` or ``nodes``, for notebooks."""
         return vega.chart(self.page().figures, name)
+
+    # Names of version 0.1, which work for one release
+    figures = former_name(save_plots)
+    chart = former_name(plot)
 
     @property
     def unit(self) -> str:

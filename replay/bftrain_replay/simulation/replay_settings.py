@@ -8,8 +8,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 from msgspec.structs import force_setattr
 
-from bftrain.config import Settings
-from bftrain.errors import UsageError, suggestion
+from bftrain.config import Settings, changed
 from bftrain.values import checks
 from bftrain.values.options import AUTO, HORIZON_S, Option
 from bftrain_replay.simulation.progress_kept import FORMS, MEMORY, TASK, ProgressKept
@@ -130,11 +129,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
         cls, options: Mapping[str, object], caller: str, settings: Settings | None = None
     ) -> ReplaySettings:
         """Return ``settings`` changed by ``options``, keyword arguments of ``caller``; raise for unknown ones."""
-        for name in options:
-            if name not in cls.__struct_fields__:
-                fix = suggestion(name, cls.__struct_fields__)
-                raise UsageError(f"there is no setting '{name}'", where=caller, fix=fix)
-        return msgspec.structs.replace(cls.of(settings or Settings()), **options)
+        return changed(cls.of(settings or Settings()), options, caller)
 
     @property
     def progress_kept(self) -> ProgressKept | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from bftrain import summaries
-from bftrain.errors import BadInput
+from bftrain.errors import BadInput, former_name
 from bftrain.files import write_text
 from bftrain.result_folder import ADVICE, IN_PYTHON, REPORT_FILE, ResultFolder, ResultKind
 from bftrain.short_repr import ShortRepr, some
@@ -187,12 +187,14 @@ class SweepResult(ShortRepr, sweep_table.SweptPoints):
         }
         return pd.DataFrame(columns)
 
-    def chart(self, name: str) -> SvgChart:
+    def plot(self, name: str) -> SvgChart:
         """Return one plot of the page, such as ``efficiency-by-max_tasks``, for notebooks."""
         from bftrain_replay.drawing import vega  # noqa: PLC0415 - what draws takes a while to import
         from bftrain_replay.sweeping import sweep_page  # noqa: PLC0415 - as above
 
         return vega.chart(sweep_page.page(self).figures, name)
+
+    chart = former_name(plot)  # of version 0.1
 
     def summary(self) -> dict[str, Any]:
         """Return the content of ``sweep.json``: the options, the inputs, and the progress."""

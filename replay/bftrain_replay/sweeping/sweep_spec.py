@@ -20,7 +20,7 @@ from bftrain import parts, toml_io
 from bftrain.config import line_of
 from bftrain.durations import parse_duration
 from bftrain.errors import BadConfig, BadInput, BadValue, BftrainError, UsageError, suggestion
-from bftrain.files import whole_text
+from bftrain.files import existing, whole_text
 from bftrain.values import wire
 from bftrain.values.curve import CLUSTER_FORM, cluster_of
 from bftrain_replay import plugin_files
@@ -250,7 +250,7 @@ def read_spec(given: Path | str | Mapping[str, Any], folder: Path | None = None)
     """
     if isinstance(given, Mapping):
         return _spec(TomlDocument(given, name="sweep", folder=folder or Path()), "sweep")
-    return _spec(TomlDocument.read(Path(given)), Path(given).stem)
+    return _spec(TomlDocument.read(existing(Path(given))), Path(given).stem)
 
 
 def _spec(document: TomlDocument, called: str) -> SweepSpec:

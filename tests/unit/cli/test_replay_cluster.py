@@ -124,7 +124,7 @@ def test_rounds_print_what_became_of_the_tasks(bftrain: CommandLine, monkeypatch
         patch.setattr(time, "monotonic", lambda: 1e7 * really())  # a line every half minute
         ended = done(bftrain(*IN_ROUNDS, 6, "--policy", "max-min", "--measure", "2:5"))
     assert re.search(r"^max-min: \d of 6 tasks done, \d+ hours simulated, ", ended.err, re.MULTILINE)
-    assert re.search(r"^ *measured +4 of 4, tasks 2\.\.5", ended.out, re.MULTILINE)
+    assert re.search(r"^ *measured +4 of 4, tasks 2:5", ended.out, re.MULTILINE)
     ended = done(bftrain(*IN_ROUNDS, 360, "--policy", "max-min"))
     lines = [line.split() for line in ended.out.splitlines()]
     assert ended.out.startswith("gangs.toml on v100=2,k80=2: max-min in rounds of 6 min")

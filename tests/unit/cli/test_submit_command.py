@@ -156,7 +156,7 @@ def test_words_and_options_change_the_task_of_a_file(bftrain: CommandLine, run: 
         (("nothing.py", "--nodes", "1:2"), 3, "there is no such file"),
         (("train.py",), 3, "the number of nodes is missing (such as --nodes 1:8)"),
         (("train.py", "--nodes", "x"), 3, "'x' is not MIN:MAX"),
-        (("train.py", "--nodes", "3:2"), 3, "a maximum below the minimum"),
+        (("train.py", "--nodes", "3:2"), 3, "'3:2' is not MIN:MAX"),
         (("train.py", "--nodes", "1:2", "--name", "-x"), 3, "letters, digits"),
         (("train.py", "--nodes", "1:2", "--launcher", "nativ"), 3, "'nativ'"),
         (("train.py", "--nodes", "1:2", "--env", "NOT_SET_HERE"), 2, "is not set here"),

@@ -112,7 +112,7 @@ def test_a_window_is_seconds_or_times(log: EventLog, text: str, window: tuple[fl
 
 
 def test_a_window_outside_says_what_there_is(log: EventLog) -> None:
-    with pytest.raises(BadInput, match=r"is not within.*UTC, 2021-02-10T10:00:00\.\.2021-02-10T11:00:00"):
+    with pytest.raises(BadInput, match=r"is not within.*UTC, 2021-02-10T10:00:00:2021-02-10T11:00:00"):
         chosen_window(log, "5:")
     with pytest.raises(BadInput, match="'last-2w' is not within"):
         chosen_window(log, "last-2w")

@@ -210,7 +210,7 @@ def test_a_log_of_whole_nodes_does_not_name_its_unit(tmp_path: Path) -> None:
 def test_nodes_go_down_with_their_gpus(tmp_path: Path) -> None:
     records, log = tmp_path / "gpus.txt", tmp_path / "log.npz"
     records.write_text(GPU_DUMP)
-    down = ("--down", f"n2@{1_700_000_000}..{1_700_003_600}")
+    down = ("--down", f"n2@{1_700_000_000}:{1_700_003_600}")
     run("import", records, "--unit", "gpu", "--node-gpus", "4", *down, "-o", log)
     states = load_log(log).states_at(1_700_000_900).tolist()
     assert states == [NodeState.BUSY] * 2 + [NodeState.IDLE] * 2 + [NodeState.DOWN] * 4

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from bftrain import BadInput
+from bftrain.errors import FormerSpelling
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock, span_s, window, zone
 
 NEW_YEAR = 1_767_225_600.0  # 2026-01-01 UTC
@@ -145,20 +146,28 @@ def test_a_time_that_another_notation_gave() -> None:
         ("0:10", (0.0, 10.0)),
         (":10", (None, 10.0)),
         ("5:", (5.0, None)),
+        ("2026-01-01T01:", (NEW_YEAR + 3600, None)),
+        (":2026-01-01T01:00", (None, NEW_YEAR + 3600)),
+        ("2026-01-01T01:00+01:00:1767229200", (NEW_YEAR, NEW_YEAR + 3600)),
         (":", (None, None)),
         ("2026-01-01:2026-01-02", (NEW_YEAR, NEW_YEAR + 86400)),
-        (" 2026-01-01T00:00:00 .. 2026-01-01T01:00:00+00:00 ", (NEW_YEAR, NEW_YEAR + 3600)),
+        (" 2026-01-01T00:00:00 : 2026-01-01T01:00:00+00:00 ", (NEW_YEAR, NEW_YEAR + 3600)),
     ],
 )
 def test_windows(text: str, expected: tuple[float | None, float | None]) -> None:
     assert window(text) == expected
 
 
+def test_a_window_in_its_former_spelling_has_a_hint() -> None:
+    with pytest.warns(FormerSpelling, match=r"2026-01-01\.\.2026-01-02 is now 2026-01-01:2026-01-02"):
+        assert window("2026-01-01..2026-01-02") == (NEW_YEAR, NEW_YEAR + 86400)
+
+
 def test_windows_in_a_zone() -> None:
     assert window("2026-01-01T01:00:00:2026-01-01T01:00:00Z", zone=zone(BERLIN)) == (NEW_YEAR, NEW_YEAR + 3600)
 
 
-@pytest.mark.parametrize("text", ["", "5", "a:b", "10:5", "5:5", "1...2", "-5:5"])
+@pytest.mark.parametrize("text", ["", "5", "a:b", "10:5", "5:5", "1:.2", "-5:5"])
 def test_no_window(text: str) -> None:
     with pytest.raises(BadInput, match=r"--down: .*(not a window|ends before).*write A:B"):
         window(text, "--down")

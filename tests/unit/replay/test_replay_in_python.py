@@ -122,11 +122,11 @@ def test_a_page_and_pictures_are_those_of_the_command(tmp_path: Path) -> None:
     assert (tmp_path / "page.html").read_bytes() == (tmp_path / "all" / "report.html").read_bytes()
     done.report(tmp_path / "page.html", title="Mine & yours")
     assert "<h1>Mine &amp; yours</h1>" in (tmp_path / "page.html").read_text()
-    written = done.figures(tmp_path / "pictures", form="png")
+    written = done.save_plots(tmp_path / "pictures", form="png")
     assert {path.name for path in written} >= {"waterfall.png", "nodes.png", "holders.png"}
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
     with pytest.raises(UsageError, match="no form 'pgn'"):
-        done.figures(tmp_path, form="pgn")
+        done.save_plots(tmp_path, form="pgn")
 
 
 @pytest.mark.usefixtures("place")
