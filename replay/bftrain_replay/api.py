@@ -126,9 +126,10 @@ def rounds(
 ) -> Run:
     """Share the time of a cluster, or of a log's idle nodes, in rounds, as ``bftrain rounds`` does.
 
-    ``source`` is a number of nodes by kind, or a log; a log and ``tasks`` may be file names. ``options`` are settings by name, such as ``round_s=360.0``, and
-    override ``settings``. Raises :class:`bftrain.errors.BadInput` for an invalid value or name, or for ``tasks`` that
-    can never run, and :class:`bftrain.errors.UsageError` for an unknown option.
+    ``source`` is a number of nodes by kind, or a log; a log and ``tasks`` may be file names. ``options`` are settings
+    by name, such as ``round_s=360.0``, and override ``settings``. Raises :class:`bftrain.errors.BadInput` for an
+    invalid value or name, a missing file, or ``tasks`` that can never run, and :class:`bftrain.errors.UsageError` for
+    an unknown option.
 
     >>> from bftrain import rounds
     >>> rounds({"v100": 4}, "tasks.toml", gang="min", until_s=3600.0).metrics["rounds"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,14 @@ def test_what_is_not_known_is_named() -> None:
         bftrain.replay(LOG, TASKS, max_task=3)
     with pytest.raises(BadInput, match=r"log: 123 is not a log \(pass a file name"):
         bftrain.replay(123)  # type: ignore[arg-type]  # the case
+    with pytest.raises(UsageError, match=r"no setting 'polcy' \(did you mean 'policy'"):
+        bftrain.rounds({"v100": 1}, TASKS, polcy="fifo")
+    with pytest.raises(UsageError, match=r"no setting 'polcy' \(did you mean 'policy'"):
+        bftrain.schedule("jobs.swf", polcy="easy")
+    with pytest.raises(BadInput, match=r"records: the log was not imported from records"):
+        bftrain.assess(LOG, records=["jobs.txt"])
+    with pytest.raises(BadInput, match=r"handback_delay_s: is -1"):
+        bftrain.assess(LOG, handback_delay_s=-1.0)
     with pytest.raises(UsageError, match="is the solver itself"):
         bftrain.replay(LOG, TASKS, baseline="exact")
 
@@ -127,6 +136,28 @@ def test_a_page_and_pictures_are_those_of_the_command(tmp_path: Path) -> None:
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
     with pytest.raises(UsageError, match="no form 'pgn'"):
         done.save_plots(tmp_path, form="pgn")
+    with pytest.warns(DeprecationWarning, match=r"now plot\(\)"):
+        assert done.chart("waterfall") == done.plot("waterfall")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: bftrain.replay("none.npz"),
+        lambda: bftrain.replay(LOG, "none.toml"),
+        lambda: bftrain.rounds("none.npz", TASKS),
+        lambda: bftrain.rounds({"v100": 1}, "none.toml"),
+        lambda: bftrain.schedule("none.swf"),
+        lambda: bftrain.assess("none.npz"),
+        lambda: bftrain.sweep("none.toml", "swept"),
+        lambda: bftrain.load_run("none"),
+        lambda: bftrain.import_logs("none.txt"),
+        lambda: bftrain.Journal.open("none.db"),
+    ],
+)
+def test_a_missing_file_is_named(call: Callable[[], object]) -> None:
+    with pytest.raises(bftrain.BftrainError, match=r"none.*no such"):
+        call()
 
 
 @pytest.mark.usefixtures("place")
