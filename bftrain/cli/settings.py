@@ -222,6 +222,7 @@ def settings_of_kind(config: Path | None, given: Mapping[str, object], kind: typ
     """Return settings of any ``kind``, like :func:`settings_of`."""
     from bftrain.config import merged
     from bftrain.errors import BadValue
+    from bftrain.values import options
 
     given = with_shares(given)
     try:
@@ -230,4 +231,5 @@ def settings_of_kind(config: Path | None, given: Mapping[str, object], kind: typ
         setting = (error.where or "").removeprefix(f"{kind.__name__}.")
         if given.get(setting) is None:
             raise
-        raise BadValue(error.what, where=option_of(setting), fix=error.fix) from error
+        rare_name = options.settings_of(kind)[setting].option.rare and option_of(setting).replace("--", "--set ")
+        raise BadValue(error.what, where=rare_name or option_of(setting), fix=error.fix) from error

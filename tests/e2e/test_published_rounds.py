@@ -15,8 +15,8 @@ from tests.helpers.in_process import CommandLine
 from tests.helpers.round_cases import slowly
 from tests.helpers.site_data import site_data
 
-BLOX = ("--cluster", "128", "--round", "300", "--finish", "boundary", "--measure", "100:200")
-GAVEL = ("--cluster", "v100=4,p100=4,k80=4", "--round", "360", "--measure", "50:149")
+BLOX = ("--cluster", "128", "--round", "300", "--finish", "boundary", "--set", "measure=100:200")
+GAVEL = ("--cluster", "v100=4,p100=4,k80=4", "--round", "360", "--set", "measure=50:149")
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def replayed(bftrain: CommandLine) -> Callable[..., dict[str, Any]]:
 @pytest.fixture
 def blox(bftrain: CommandLine, tmp_path: Path) -> Path:
     path = tmp_path / "blox.csv"
-    assert bftrain("generate", "from-trace", site_data("blox/jobs_load4.csv"), "--begin", "0", "-o", path).code == 0
+    assert bftrain("generate", "from-trace", site_data("blox/jobs_load4.csv"), "--set", "begin=0", "-o", path).code == 0
     return path
 
 

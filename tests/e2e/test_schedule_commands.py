@@ -114,7 +114,7 @@ def test_an_archive_log_says_what_could_be_harvested(
 def test_kth_starts_as_in_the_published_simulator_of_ostrich(
     bftrain: CommandLine, policy: str, interval_s: int, digest: str, tmp_path: Path
 ) -> None:
-    options = ["--policy", policy, "--estimates", "actual", "--least-run", "60", "--done-campaigns", "oldest-first"]
+    options = ["--policy", policy, "--set", "estimates=actual", "--least-run", "60", "--done-campaigns", "oldest-first"]
     options += ["--backfill-interval", str(interval_s), "--backfill-window", "86400", "--first", "8000"]
     scheduled(bftrain, site_data("swf/KTH-SP2-1996-2.swf.gz"), tmp_path / "out", *options)
     without_run_time = {"2466", "4360", "4866", "6608"}  # it leaves these out, and they make no difference

@@ -42,7 +42,7 @@ def replayed(figures: Figures, what: str, tasks: Path, *words: str) -> float:
 def test_blox(figures: Figures, tmp_path: Path, policy: str) -> None:
     path = tmp_path / "blox.csv"
     save_tasks(import_workload(site_data("blox/jobs_load4.csv"), WorkloadOptions(begin_s=0.0)).tasks, path)
-    words = ("--cluster", "128", "--round", "300", "--finish", "boundary", "--measure", "100:200")
+    words = ("--cluster", "128", "--round", "300", "--finish", "boundary", "--set", "measure=100:200")
     assert replayed(figures, f"jobs_load4 on 128, {policy}", path, *words, "--policy", policy) < 1.0
 
 
@@ -52,7 +52,7 @@ def test_gavel(figures: Figures, tmp_path: Path, policy: str) -> None:
     speeds = site_data("gavel/simulation_throughputs.json.gz")
     trace = site_data("gavel/gen_seed0_lam9000_single.trace")
     save_tasks(import_workload(trace, WorkloadOptions(speeds=speeds, kinds=KINDS)).tasks, path)
-    words = ("--cluster", "v100=4,p100=4,k80=4", "--round", "360", "--measure", "50:149")
+    words = ("--cluster", "v100=4,p100=4,k80=4", "--round", "360", "--set", "measure=50:149")
     assert replayed(figures, f"gen_seed0_lam9000_single, {policy}", path, *words, "--policy", policy) < 5.0
 
 

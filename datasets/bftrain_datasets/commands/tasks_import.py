@@ -99,7 +99,7 @@ def command(
     if form == PUBLISHED and used:
         raise click.UsageError(f"--{used[0].replace('_', '-')} cannot be used with tasks of the published replayer")
     if given["begin"] is not None and log is not None:
-        raise click.UsageError("--log and --begin contradict each other: both set the origin of submit_s")
+        raise click.UsageError("--log and --set begin contradict each other: both set the origin of submit_s")
     if form == PUBLISHED:
         _published(files, path, log, out)
     else:
@@ -119,7 +119,7 @@ def _options(given: Mapping[str, Any], form: str | None, log: Path | None) -> Wo
         try:
             begin_s = time_formats.RecordClock(zone).seconds(given["begin"])
         except (ValueError, OverflowError) as error:
-            raise click.UsageError(f"--begin: {given['begin']!r} is not a time; use seconds or an ISO time") from error
+            raise click.UsageError(f"--set begin: {given['begin']!r} is not a time; use seconds or an ISO time") from error
     window = time_formats.window(given["window"], zone=zone) if given["window"] is not None else (None, None)
     kinds = kinds_of(given["kinds"])
     if kinds and given["node_kind"] is not None:

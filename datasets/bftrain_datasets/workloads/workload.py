@@ -526,7 +526,7 @@ def _begin(tasks: list[TaskSpec], wanted: float | None, where: str) -> float:
         return first
     if first < SMALLEST_EPOCH_S <= wanted:
         what = "its times count from zero, not from 1970"
-        raise BadInput(what, where=where, fix="omit --log, or set --begin in seconds of the log's clock")
+        raise BadInput(what, where=where, fix="omit --log, or use --set begin=SECONDS of the log's clock")
     return wanted
 
 

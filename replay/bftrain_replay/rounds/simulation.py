@@ -80,10 +80,10 @@ def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> No
     if settings.resources_of_nodes and (there.host_of is None or settings.racks):
         what = "is shared by the nodes of a host, and which nodes lie on one host is not known"
         whole = "omit it, or give a log of GPUs: tasks on whole nodes never share"
-        fix = whole if is_log else "give --per-host, or omit it"
+        fix = whole if is_log else "use --set per-host=N, or omit it"
         raise BadInput(what, where=next(iter(settings.resources_of_nodes)), fix=fix)
     if settings.placement != AUTO and there.host_of is None:
-        fix = "give racks by --topology, or omit it" if is_log else "give --per-host, or omit it"
+        fix = "give racks by --topology, or omit it" if is_log else "use --set per-host=N, or omit it"
         raise BadInput("has no effect, because the hosts of nodes are unknown", where="placement", fix=fix)
     return there
 

@@ -194,7 +194,7 @@ class SweepResult(ShortRepr, sweep_table.SweptPoints):
 
         return vega.chart(sweep_page.page(self).figures, name)
 
-    chart = former_name(plot)  # of version 0.1
+    chart = former_name(plot)  # name in version 0.1
 
     def summary(self) -> dict[str, Any]:
         """Return the content of ``sweep.json``: the options, the inputs, and the progress."""

@@ -122,7 +122,7 @@ def test_rounds_print_what_became_of_the_tasks(bftrain: CommandLine, monkeypatch
     really = time.monotonic
     with monkeypatch.context() as patch:
         patch.setattr(time, "monotonic", lambda: 1e7 * really())  # a line every half minute
-        ended = done(bftrain(*IN_ROUNDS, 6, "--policy", "max-min", "--measure", "2:5"))
+        ended = done(bftrain(*IN_ROUNDS, 6, "--policy", "max-min", "--set", "measure=2:5"))
     assert re.search(r"^max-min: \d of 6 tasks done, \d+ hours simulated, ", ended.err, re.MULTILINE)
     assert re.search(r"^ *measured +4 of 4, tasks 2:5", ended.out, re.MULTILINE)
     ended = done(bftrain(*IN_ROUNDS, 360, "--policy", "max-min"))
@@ -133,7 +133,7 @@ def test_rounds_print_what_became_of_the_tasks(bftrain: CommandLine, monkeypatch
 
 
 def test_the_folder_and_the_figures_of_rounds(bftrain: CommandLine) -> None:
-    given = ("--measure", "2:5", "--finish", "boundary", "--seed", 3, "--metrics", CAMPAIGN_STRETCH)
+    given = ("--set", "measure=2:5", "--finish", "boundary", "--seed", 3, "--metrics", CAMPAIGN_STRETCH)
     ended = done(bftrain(*IN_ROUNDS, 360, *given, "-o", "out", "--json", "-q"))
     output, table, steps = summary_of(), rows("out/tasks.csv"), rows("out/rounds.csv")
     assert (json.loads(ended.out), ended.err) == (output, "")
@@ -160,10 +160,10 @@ def test_gavels_speeds_on_several_hosts(bftrain: CommandLine) -> None:
     done(bftrain("generate", "from-trace", "jobs.trace", "--speeds", "table.json", "-o", "t.toml", "--by-hosts"))
     replay = ("rounds", "--cluster", "v100=4", "--tasks", "t.toml", "--round", "100", "--policy", "fifo")
     for more, took_s, lost in (((), "400.0", 0.0), (("--placement", "scattered"), "1000.0", 6000.0)):
-        ended = done(bftrain(*replay, "--per-host", "2", *more, "--json", "-o", f"out-{took_s}"))
+        ended = done(bftrain(*replay, "--set", "per-host=2", *more, "--json", "-o", f"out-{took_s}"))
         assert rows(f"out-{took_s}/tasks.csv")[2]["finish_s"] == took_s
         assert json.loads(ended.out)["lost_spread_samples"] == lost
-    assert "lost to spreading " in bftrain(*replay, "--per-host", "2", *more).out
+    assert "lost to spreading " in bftrain(*replay, "--set", "per-host=2", *more).out
     assert "1 task with speeds by hosts, and places of nodes are unknown" in bftrain(*replay).err
 
 

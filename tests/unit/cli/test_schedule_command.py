@@ -39,7 +39,7 @@ def test_it_prints_what_became_of_the_jobs(bftrain: CommandLine) -> None:
 
 
 def test_its_configuration_runs_it_again(bftrain: CommandLine) -> None:
-    options = "--policy fairshare --estimates actual --half-life 50 --nodes 9 --time-factor 2"
+    options = "--policy fairshare --set estimates=actual --half-life 50 --nodes 9 --time-factor 2"
     assert bftrain(*SCHEDULE, *options.split()).code == 0
     config = Path("out/config.toml")
     assert config.read_text().splitlines()[0] == "# bftrain schedule log.swf --config THIS_FILE -o NEW_FOLDER"

@@ -67,7 +67,7 @@ def test_words_and_file_tell_where_tasks_come_from(bftrain: CommandLine) -> None
 
 
 def test_the_options_reach_the_reader(bftrain: CommandLine) -> None:
-    ended = imported(bftrain, GAVEL, "--speeds", "speeds.json", "--elastic", "--per-node", 2, "-q")
+    ended = imported(bftrain, GAVEL, "--speeds", "speeds.json", "--elastic", "--set", "per-node=2", "-q")
     assert "all sizes in the table" in ended.out
     assert load_tasks(MADE)[1].curve.nodes == (1, 2, 4)
     options = ("--speeds", "speeds.json", "--node-kind", "k80", "--reference", "k80", "--json")
@@ -92,9 +92,9 @@ def test_rows_that_become_no_task_are_reported(bftrain: CommandLine) -> None:
 
 
 def test_what_submit_s_counts_from(bftrain: CommandLine) -> None:
-    imported(bftrain, BLOX, "--begin", 0)
+    imported(bftrain, BLOX, "--set", "begin=0")
     assert [task.submit_s for task in load_tasks(MADE)] == [130.0, 396.0]
-    ended = imported(bftrain, PHILLY, *ZONE, "--begin", "2017-10-07T00:59:00")
+    ended = imported(bftrain, PHILLY, *ZONE, "--set", "begin=2017-10-07T00:59:00")
     assert "submit_s counts from 2017-10-07 07:59:00 UTC" in ended.out
     assert [task.submit_s for task in load_tasks(MADE)] == [60.0, 90.0]
     save_log(generate_log(4, 0.1, 1, start_s=1_507_338_010), Path("log.npz"))

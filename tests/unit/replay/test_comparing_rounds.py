@@ -110,7 +110,7 @@ def test_other_nodes_and_other_measured_tasks(in_rounds: Callable[..., Path], re
     with pytest.raises(BadInput, match=r"they are of 2 different logs"):
         compare(fifo, replayed("log", nodes=LOG))
     assert compare(fifo, replayed("log again", nodes=LOG), force=True).forced
-    found = compare(fifo, in_rounds("some", "--measure", "2:5"))
+    found = compare(fifo, in_rounds("some", "--set", "measure=2:5"))
     assert values(found, "time_to_finish_s.mean")
     assert best(found, "time_to_finish_s.mean") == []
     assert "their means are over different tasks (all, 2:5), and none is marked as best" in found.notes
