@@ -236,9 +236,8 @@ class DocumentedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the example, unwrapped for copying, and the options under their headings."""
-        lines = self.example.splitlines()
-        with formatter.section("Example" if len(lines) == 1 else "Examples"):
-            for line in lines:
+        with formatter.section("Examples"):
+            for line in self.example.splitlines():
                 formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
         for title, records in self.records_by_heading(ctx).items():
             with formatter.section(title):

@@ -85,7 +85,9 @@ def command(
         run_site(site, "json" if out.json else log_format, out)
 
 
-@command.command(cls=DocumentedCommand, example="bftrain live check --config site.toml")
+@command.command(
+    cls=DocumentedCommand, example="bftrain live check --config site.toml\nbftrain live check --config site.toml --json"
+)
 @click.option(
     "--config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
@@ -115,7 +117,7 @@ def check(config: Path, out: Output) -> None:
     out.say(f"ready: bftrain live --config {config}")
 
 
-@command.command(cls=DocumentedCommand, example="bftrain live pause --for 2h")
+@command.command(cls=DocumentedCommand, example="bftrain live pause --for 2h\nbftrain live pause")
 @click.option(
     "--for",
     "for_s",
@@ -130,7 +132,7 @@ def pause(client: Client, for_s: float | None, out: Output) -> None:
     out.result(view, lambda: f"harvesting is paused {until}")
 
 
-@command.command(cls=DocumentedCommand, example="bftrain live resume")
+@command.command(cls=DocumentedCommand, example="bftrain live resume\nbftrain live resume --live /scratch/ada/api.sock")
 @talks
 def resume(client: Client, out: Output) -> None:
     """Use nodes again after bftrain live pause."""
@@ -139,7 +141,7 @@ def resume(client: Client, out: Output) -> None:
 
 @command.command(
     cls=DocumentedCommand,
-    example="bftrain live api --alerts > bftrain.rules.yml",
+    example="bftrain live api --alerts > bftrain.rules.yml\nbftrain live api --grafana > dashboard.json",
     epilog="docs/reference/programs.md shows requests. A live run serves the description at /v1/openapi.json.",
 )
 @click.option("--openapi", is_flag=True, help="Print the OpenAPI 3.1 description.")
@@ -174,7 +176,7 @@ def api(out: Output, *, openapi: bool, grafana: bool, alerts: bool) -> None:
 
 @command.command(
     cls=DocumentedCommand,
-    example="bftrain live page",
+    example="bftrain live page\nbftrain live page --live http://login1:8471",
     epilog="The address grants your rights, so use it only in your browser. "
     "On another machine: ssh -L 8765:127.0.0.1:8765 THIS_MACHINE, and open the address there.",
 )
@@ -193,7 +195,7 @@ def hooks() -> None:
 @hooks.command(
     "check",
     cls=DocumentedCommand,
-    example="bftrain live hooks check",
+    example="bftrain live hooks check\nbftrain live hooks check --json",
     epilog="It fails until hooks have reported a job: run one first, such as srun true.",
 )
 @talks

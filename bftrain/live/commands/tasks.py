@@ -89,11 +89,21 @@ def _change(how: str, about: str, example: str) -> click.Command:
     return command
 
 
-cancel = _change("cancel", "Cancel a task; its saved state in its folder stays.", "bftrain task cancel resnet vgg")
-pause = _change(
-    "pause", "Pause a task: it saves its state and waits without nodes until resumed.", "bftrain task pause resnet"
+cancel = _change(
+    "cancel",
+    "Cancel a task; its saved state in its folder stays.",
+    "bftrain task cancel resnet vgg\nbftrain task cancel resnet --json",
 )
-resume = _change("resume", "Resume a paused task, in its old place in the queue.", "bftrain task resume resnet")
+pause = _change(
+    "pause",
+    "Pause a task: it saves its state and waits without nodes until resumed.",
+    "bftrain task pause resnet\nbftrain task pause resnet vgg",
+)
+resume = _change(
+    "resume",
+    "Resume a paused task, in its old place in the queue.",
+    "bftrain task resume resnet\nbftrain task resume resnet vgg",
+)
 
 
 @click.command(
@@ -353,7 +363,9 @@ def status_table(status: StatusView) -> RenderableType:
     return table(f"live run {status.site}", ("", ""), [one for one in rows if one[1]], left=(0, 1))
 
 
-@click.command(cls=DocumentedCommand, example="bftrain logs resnet --follow --lines 20")
+@click.command(
+    cls=DocumentedCommand, example="bftrain logs resnet --follow --lines 20\nbftrain logs resnet --all > resnet.txt"
+)
 @click.argument("task", metavar="TASK")
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the task finishes.")
 @click.option("-n", "--lines", default=0, metavar="N", help="Start with the last N lines of each worker [1 MB].")

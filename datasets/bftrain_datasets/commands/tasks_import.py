@@ -119,7 +119,8 @@ def _options(given: Mapping[str, Any], form: str | None, log: Path | None) -> Wo
         try:
             begin_s = time_formats.RecordClock(zone).seconds(given["begin"])
         except (ValueError, OverflowError) as error:
-            raise click.UsageError(f"--set begin: {given['begin']!r} is not a time; use seconds or an ISO time") from error
+            what = f"--set begin: {given['begin']!r} is not a time; use seconds or an ISO time"
+            raise click.UsageError(what) from error
     window = time_formats.window(given["window"], zone=zone) if given["window"] is not None else (None, None)
     kinds = kinds_of(given["kinds"])
     if kinds and given["node_kind"] is not None:

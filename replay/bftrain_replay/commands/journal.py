@@ -81,7 +81,9 @@ def _row(step: JournalStep) -> tuple[object, ...]:
     return (step.number, clock(time_of(step)), "\n".join(sentences(step)), pool, used)
 
 
-@command.command(cls=DocumentedCommand, example="bftrain journal plan journal.db")
+@command.command(
+    cls=DocumentedCommand, example="bftrain journal plan journal.db\nbftrain journal plan journal.db --json"
+)
 @_journal_file
 @prints_results
 def plan(path: Path, out: Output) -> None:
@@ -95,7 +97,7 @@ def plan(path: Path, out: Output) -> None:
     out.result(held, lambda: table("", ("task", "size", "nodes"), rows, left=(0, 2)))
 
 
-@command.command(cls=DocumentedCommand, example="bftrain journal verify journal.db")
+@command.command(cls=DocumentedCommand, example="bftrain journal verify journal.db\nbftrain journal verify live.db -q")
 @_journal_file
 @prints_results
 def verify(path: Path, out: Output) -> None:
@@ -127,7 +129,7 @@ def verify(path: Path, out: Output) -> None:
 
 @command.command(
     cls=DocumentedCommand,
-    example="bftrain journal replay live.db -o recorded --baseline greedy",
+    example="bftrain journal replay live.db -o recorded --baseline greedy\nbftrain journal replay live.db",
     epilog="The journal supplies settings, nodes and tasks. To change them, use bftrain journal export.",
 )
 @_journal_file
@@ -143,7 +145,10 @@ def replay(path: Path, folder: Path | None, baseline: str, tables: str, out: Out
     replay_journal(path, folder, out, baseline=baseline, tables=tables, overwrite=overwrite)
 
 
-@command.command(cls=DocumentedCommand, example="bftrain journal profiles live.db -o learned.toml")
+@command.command(
+    cls=DocumentedCommand,
+    example="bftrain journal profiles live.db -o learned.toml\nbftrain journal profiles live.db -o learned.toml -v",
+)
 @_journal_file
 @_output("FILE", "Profile file.")
 @prints_results
@@ -169,7 +174,11 @@ def profiles(path: Path, target: Path, out: Output) -> None:
     out.result(figures, lambda: table(str(target), ("script", "measured on nodes"), rows, left=(0, 1)))
 
 
-@command.command(cls=DocumentedCommand, example="bftrain journal export journal.db -o log.npz --tasks tasks.toml")
+@command.command(
+    cls=DocumentedCommand,
+    example="bftrain journal export journal.db -o log.npz --tasks tasks.toml\n"
+    "bftrain journal export live.db -o log.npz --config settings.toml",
+)
 @_journal_file
 @click.option(
     "-o", "--output", "log", metavar="LOG", type=click.Path(path_type=Path), required=True, help="The log to write."

@@ -171,7 +171,9 @@ def _start_cost_s(task: TaskSpec, settings: RoundSettings) -> float:
     cost_s = own_s * settings.cost_factor
     if cost_s > LONGEST_S:
         what = f"takes {cost_s:g} s to start, and {LONGEST_S:g} s are the most"
-        raise BadInput(what, where=f"task '{task.name}'", fix="see its start_cost_s, --set start-cost and --set cost-factor")
+        raise BadInput(
+            what, where=f"task '{task.name}'", fix="see start_cost_s, --set start-cost and --set cost-factor"
+        )
     return cost_s
 
 

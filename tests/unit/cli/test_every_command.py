@@ -68,7 +68,9 @@ def test_help_fits_a_plain_terminal(
 @pytest.mark.parametrize("path", ALL)
 def test_the_example_of_a_command_calls_it_with_options_that_it_has(path: str) -> None:
     command = ALL[path]
-    for line in command.example.splitlines():
+    examples = command.example.splitlines()
+    assert len(examples) == 2
+    for line in examples:
         assert len(line) <= PLAIN
         called = ["bftrain", *path.split()]
         words = shlex.split(line.partition(" > ")[0])
