@@ -106,7 +106,6 @@ def _bars(name: str, title: str, parts: Sequence[PartOfTime], node: str) -> Char
         says = f"Most at {most['at']} ({high} {node}s), least at {least['at']} ({low})."
     if any(row["low"] < row["high"] for row in rows):
         title += ", with 90 % intervals"
-    order = [part.part[:3] for part in parts]
     axis = {"labelAngle": 0, "grid": False, "ticks": False, "labelOverlap": "greedy"}
     bar = {"type": "bar", "cornerRadiusEnd": 2, "tooltip": TOOLTIP, "color": "@used"}
     rule = {"type": "rule", "color": "@ink", "strokeWidth": 1.5}
@@ -119,7 +118,7 @@ def _bars(name: str, title: str, parts: Sequence[PartOfTime], node: str) -> Char
         height=_HEIGHT,
         spec={
             "data": {"values": rows},
-            "encoding": {"x": category("at", sort=None, scale={"domain": order}, title=None, axis=axis)},
+            "encoding": {"x": category("at", sort=None, title=None, axis=axis)},
             "layer": [
                 {"mark": bar, "encoding": {"y": y}},
                 {"mark": rule, "encoding": {"y": quantity("low"), "y2": {"field": "high"}}},

@@ -135,9 +135,7 @@ def page(result: Reproduction) -> HtmlPage:
         warnings=warnings,
         parts={
             "source": experiment.source,
-            "lead": HtmlText(lead)
-            if data["compared"]
-            else "No value can be compared: no published value has the same seeds.",
+            "lead": HtmlText(lead) if data["compared"] else "No published value has the seeds of this run.",
             "cards": list(_cards(data, [*chain(*result.values.values())])),
             "agreement": _agreement(result) if data["compared"] else None,
             "results": results,
