@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bftrain_elastic.worker.data import ElasticLoader, ElasticStream
-    from bftrain_elastic.worker.progress_report import finish, report
+    from bftrain_elastic.worker.progress_report import finish, on_report, report
     from bftrain_elastic.worker.sharded_training import ShardedTraining
     from bftrain_elastic.worker.state import State
     from bftrain_elastic.worker.training import run
 
-__all__ = ["ElasticLoader", "ElasticStream", "ShardedTraining", "State", "finish", "report", "run"]
+__all__ = ["ElasticLoader", "ElasticStream", "ShardedTraining", "State", "finish", "on_report", "report", "run"]
 
 _HOMES = {
     "ElasticLoader": "worker.data",
@@ -37,6 +37,7 @@ _HOMES = {
     "ShardedTraining": "worker.sharded_training",
     "State": "worker.state",
     "finish": "worker.progress_report",
+    "on_report": "worker.progress_report",
     "report": "worker.progress_report",
     "run": "worker.training",
 }

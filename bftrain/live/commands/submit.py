@@ -20,7 +20,7 @@ from msgspec.structs import fields
 
 from bftrain.cli.command_help import DocumentedCommand, heading, rare
 from bftrain.cli.output import Output
-from bftrain.cli.settings import DurationType, SizeRange, TimeType, with_options
+from bftrain.cli.settings import DurationType, TimeType, with_options
 from bftrain.errors import BadInput, BftrainError, Interrupted, NotAvailable, PartlyFailed, UsageError
 from bftrain.live.commands.tasks import OVER, talks
 from bftrain.live.model.schemas import Submission

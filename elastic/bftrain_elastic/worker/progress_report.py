@@ -28,6 +28,9 @@ SIZE: Final = "BFTRAIN_SIZE"  # number of nodes of this worker's generation
 RANK: Final = "RANK"  # rank of this worker, if set; rank 0's messages count
 
 
+Listener = Callable[[int, dict[str, float]], object]
+_listeners: list[Listener] = []
+
 Report = Callable[[int, "SupportsFloat | None", "int | None", "SupportsFloat | None"], None]
 _current: Report | None = None
 
@@ -56,6 +59,32 @@ def report(
         _current(samples, loss, step, noise_scale)
     except (OSError, ValueError) as error:
         warnings.warn(f"this step's progress is not reported: {error}", RuntimeWarning, stacklevel=2)
+
+
+def on_report(listener: Listener) -> None:
+    """Call ``listener(step, metrics)`` with each reported step, on the first worker; add it before ``run``.
+
+    Metrics are ``samples``, ``nodes`` and, where known, ``loss``: the mean over all workers since the last commit.
+
+    Example::
+
+        from torch.utils.tensorboard import SummaryWriter
+
+        writer = SummaryWriter("runs")
+        on_report(lambda step, metrics: [writer.add_scalar(name, value, step) for name, value in metrics.items()])
+    """
+    _listeners.append(listener)
+
+
+def _send_step(channel: AgentChannel | None, line: Message) -> None:
+    """Send a step to the agent, if there is one, and pass it to all listeners."""
+    if channel is not None:
+        channel.send_nonblocking(StepReport(**line))
+    metrics = {"samples": float(line["samples"]), "nodes": float(line["size"])}
+    if line["loss"] is not None:
+        metrics["loss"] = line["loss"]
+    for listener in _listeners:
+        listener(line["step"], metrics)
 
 
 def use(one: Report) -> None:
@@ -118,7 +147,7 @@ class GroupReport:
 
     def _send(self, line: Message) -> None:
         if self._place.rank == 0:
-            self._channel.send_nonblocking(StepReport(**line))
+            _send_step(self._channel, line)
 
 
 def average(sums_of: Callable[[Sequence[float]], Sequence[float]]) -> None:
@@ -134,14 +163,12 @@ def flush() -> None:
 
 
 def _from_environment() -> Report:
-    if os.environ.get(SOCKET) and os.environ.get(RANK, "0") == "0":
-        channel = AgentChannel.from_environment()
-        if channel is not None:
-            return _counting(channel, int(os.environ.get(SIZE, "1")))
+    if os.environ.get(RANK, "0") == "0" and (os.environ.get(SOCKET) or _listeners):
+        return _counting(AgentChannel.from_environment(), int(os.environ.get(SIZE, "1")))
     return lambda *_: None
 
 
-def _counting(channel: AgentChannel, size: int) -> Report:
+def _counting(channel: AgentChannel | None, size: int) -> Report:
     steps, total, since = 0, 0, -1
 
     def write(samples: int, loss: SupportsFloat | None, step: int | None, noise_scale: SupportsFloat | None) -> None:
@@ -152,7 +179,7 @@ def _counting(channel: AgentChannel, size: int) -> Report:
         total += int(samples)
         line = {**_line(steps, size, samples, _number(loss)), "total": total, "since": since}
         line |= _noise_field(noise_scale)
-        channel.send_nonblocking(StepReport(**line))
+        _send_step(channel, line)
 
     return write
 

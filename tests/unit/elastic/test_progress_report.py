@@ -26,6 +26,16 @@ def test_alone_a_script_reports_nothing_and_runs_all_the_same(tmp_path: Path) ->
     assert (done.stdout, done.stderr, list(tmp_path.iterdir())) == ("", "", [])
 
 
+def test_listeners_get_the_metrics_of_each_step() -> None:
+    listening = "from bftrain_elastic import on_report; on_report(lambda step, metrics: print(step, metrics))"
+    assert run(f"{listening}; {SCRIPT}").stdout.splitlines() == [
+        "1 {'samples': 32.0, 'nodes': 1.0, 'loss': 1.0}",
+        "2 {'samples': 32.0, 'nodes': 1.0, 'loss': 0.5}",
+        "3 {'samples': 32.0, 'nodes': 1.0, 'loss': 0.3333333333333333}",
+    ]
+    assert run(f"{listening}; {SCRIPT}", RANK="1").stdout == ""
+
+
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
