@@ -39,17 +39,14 @@ class DurationType(click.ParamType[float]):
 
 
 class TimeType(click.ParamType[float]):
-    """Parses a time to seconds UTC; ``none`` as 0 if it is allowed."""
+    """Parses a time to seconds UTC."""
 
     name = "TIME"
-
-    def __init__(self, *, none: bool = False) -> None:
-        self._none = none
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the seconds."""
         try:
-            return 0.0 if self._none and value == "none" else parse_time(str(value))
+            return parse_time(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
