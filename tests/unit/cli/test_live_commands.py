@@ -69,6 +69,12 @@ def test_a_status_says_how_it_stands(bftrain: CommandLine, run: LiveThread) -> N
     assert (seen["pool"], seen["state"], seen["scheduler"]) == (3, "running", "inside")
 
 
+def test_a_status_counts_the_commands_of_the_scheduler(bftrain: CommandLine, run: LiveThread) -> None:
+    facts = SchedulerFacts(commands_a_minute=7, commands_limits={"at_rest": 4.0, "submissions": 30.0})
+    run.do(lambda inside: setattr(inside.world, "known", facts))
+    assert "7 commands in the last minute; 4 a minute at rest, up to 30 submissions" in bftrain("status").out
+
+
 def test_a_status_of_a_task_says_all_of_it(bftrain: CommandLine, run: LiveThread) -> None:
     hand_in(run, "a", smallest=2, largest=3)
     lend(run, "n1", "n2")
