@@ -15,11 +15,12 @@ from tests.helpers.local_daemon import PATIENCE_S, LocalDaemon
 PROGRAMS: Final = Path(__file__).parent / "programs"
 SHORT_SAMPLES: Final = 7
 TRAINING_SAMPLES: Final = 12
+_SLOTS: Final = 4
 _AT_ONCE: Final = 4  # short commands that are unfinished
-SITE: Final = """\
+SITE: Final = f"""\
 [scheduler]
 name = "local"
-nodes = 4
+nodes = {_SLOTS}
 
 [agents]
 patience_s = 120
@@ -163,6 +164,7 @@ def kill_daemon(folder: Path, times: int, *, seed: int) -> dict[str, float]:
         daemon.submit_training()
         # Agents import PyTorch from one process of the daemon's: killed again and again meanwhile, they never begin
         daemon.until(lambda: bool(daemon.record("training")), "the training begins")
+        daemon.until(lambda: daemon.client.status().pool == _SLOTS, "no short command takes the training's slots")
         daemon.kill_often(times)
         limit = daemon.finish()
         figures = demand_exactly_once(daemon, limit)

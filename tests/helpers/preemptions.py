@@ -94,8 +94,8 @@ class Seen:
 
 
 def committed(view: TaskView) -> int:
-    """Return the step that survives the loss of all nodes, as the API tells it."""
-    return int(getattr(view, "committed_step", 0) or 0)
+    """Return the step that survives the loss of the whole pool, as far as the API tells it: copies are lost with it."""
+    return 0 if view.copied_step == view.committed_step else view.committed_step
 
 
 class PreemptedRun:
