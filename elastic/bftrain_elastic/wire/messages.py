@@ -114,7 +114,8 @@ class WireMessage:
             try:
                 found[name] = _converted(value, hint)
             except TypeError as error:
-                raise BadMessage(f"'{name}' must be {_words(hint)}", where=f"message '{cls.type}'") from error
+                kind = _options(hint)[0].__name__
+                raise BadMessage(f"'{name}' must be a valid {kind}", where=f"message '{cls.type}'") from error
             except BadMessage as error:
                 raise BadMessage(f"'{name}': {error.what}", where=f"message '{cls.type}'") from error
         return cls(**found)
@@ -172,25 +173,3 @@ def _fits(value: object, kind: Any) -> bool:  # noqa: ANN401 - any type of a fie
     if kind is float:
         return (isinstance(value, int) and abs(value) < 2**63) or (isinstance(value, float) and math.isfinite(value))
     return isinstance(value, kind)
-
-
-_WORDS: Final[Mapping[object, str]] = {
-    str: "a string",
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    Environment: "an object that maps names to strings",
-    Texts: "a list of strings",
-    Count: "a whole number of at least 0",
-    Size: "a positive whole number",
-    NotNegative: "a number of at least 0",
-    ShortText: "a string",
-    tuple[int, ...]: "a list of whole numbers",
-    tuple[str, Port]: "a host and a port",
-}
-
-
-def _words(hint: Any) -> str:  # noqa: ANN401 - any type of a field
-    """Return a description of a field's type."""
-    kind = _options(hint)[0]
-    return _WORDS.get(kind, "a list of objects" if get_origin(kind) is tuple else "an object")

@@ -47,7 +47,7 @@ def test_a_worker_that_says_what_cannot_be_harms_no_other(
 ) -> None:
     agent, worker = started(comes, launcher)
     agent.send(type="worker_message", worker=worker, message={"type": "report", "step": "many"})
-    assert "message 'report': 't' must be a number" in inbox.until("note")["text"]
+    assert "message 'report': 't' must be a valid float" in inbox.until("note")["text"]
     agent.send(**report(worker, 2))
     assert inbox.until("report")["step"] == 2
 

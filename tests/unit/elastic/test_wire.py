@@ -177,7 +177,7 @@ def test_what_is_right_is_given_on(words: dict[str, Any]) -> None:
     ],
 )
 def test_what_cannot_be_is_refused_with_its_field(words: dict[str, Any]) -> None:
-    with pytest.raises(BadMessage, match=f"message '{words['type']}': '[a-z]+' must be "):
+    with pytest.raises(BadMessage, match=f"message '{words['type']}': '[a-z]+' must be a valid "):
         from_worker(words)
 
 
@@ -255,16 +255,16 @@ def test_messages_and_fields_of_later_versions_are_ignored() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"worker": 3}, "message 'spawn': 'worker' must be a string"),
-        ({"worker": None}, "message 'spawn': 'worker' must be a string"),
-        ({"slot": True}, "message 'spawn': 'slot' must be a whole number"),
-        ({"slot": 1.0}, "message 'spawn': 'slot' must be a whole number"),
-        ({"warm": 1}, "message 'spawn': 'warm' must be true or false"),
-        ({"argv": "train.py"}, "message 'spawn': 'argv' must be a list of strings"),
-        ({"argv": ["train.py", 3]}, "message 'spawn': 'argv' must be a list of strings"),
-        ({"env": {"A": 3}}, "message 'spawn': 'env' must be an object that maps names to strings"),
-        ({"place": 3}, "message 'spawn': 'place' must be an object"),
-        ({"finish_code": "7"}, "message 'spawn': 'finish_code' must be a whole number"),
+        ({"worker": 3}, "message 'spawn': 'worker' must be a valid str"),
+        ({"worker": None}, "message 'spawn': 'worker' must be a valid str"),
+        ({"slot": True}, "message 'spawn': 'slot' must be a valid int"),
+        ({"slot": 1.0}, "message 'spawn': 'slot' must be a valid int"),
+        ({"warm": 1}, "message 'spawn': 'warm' must be a valid bool"),
+        ({"argv": "train.py"}, "message 'spawn': 'argv' must be a valid tuple"),
+        ({"argv": ["train.py", 3]}, "message 'spawn': 'argv' must be a valid tuple"),
+        ({"env": {"A": 3}}, "message 'spawn': 'env' must be a valid dict"),
+        ({"place": 3}, "message 'spawn': 'place' must be a valid GroupPlace"),
+        ({"finish_code": "7"}, "message 'spawn': 'finish_code' must be a valid int"),
     ],
 )
 def test_a_field_of_another_kind_is_refused_by_name(change: dict[str, Any], words: str) -> None:
@@ -274,16 +274,16 @@ def test_a_field_of_another_kind_is_refused_by_name(change: dict[str, Any], word
 
 
 def test_a_field_that_is_missing_is_refused_by_name() -> None:
-    with pytest.raises(BadMessage, match="message 'exited': 'code' must be a whole number"):
+    with pytest.raises(BadMessage, match="message 'exited': 'code' must be a valid int"):
         read_message(FROM_AGENT, {"type": "exited", "worker": "w"})
-    with pytest.raises(BadMessage, match="message 'notice': 'grace_s' must be a number"):
+    with pytest.raises(BadMessage, match="message 'notice': 'grace_s' must be a valid float"):
         read_message(FROM_AGENT, {"type": "notice", "grace_s": "soon"})
 
 
 def test_a_field_of_a_message_inside_another_one_is_refused_by_name() -> None:
     registers = RegisterAgent(node="n", address="a", slots=2, pid=1, workers=(LEFT,)).to_dict()
     registers["workers"] = [{**LEFT.to_dict(), "slot": "first"}]
-    with pytest.raises(BadMessage, match="message 'register': 'workers': 'slot' must be a whole number"):
+    with pytest.raises(BadMessage, match="message 'register': 'workers': 'slot' must be a valid int"):
         read_message(FROM_AGENT, registers)
 
 
