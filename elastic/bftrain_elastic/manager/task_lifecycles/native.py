@@ -8,7 +8,7 @@ members are asked to gather at their next commit, or when a member dies.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Final
 
@@ -17,7 +17,7 @@ from bftrain_elastic.manager.task_lifecycles import TaskContext
 from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, exit_text, is_connection_trouble, last_word
 from bftrain_elastic.manager.task_lifecycles.native_group import NOTHING, GroupMember, GroupMembers, MemberPhase
 from bftrain_elastic.manager.task_lifecycles.stalls import FormationWatch
-from bftrain_elastic.manager.task_lifecycles.supervision import SupervisedLifecycle, TaskSupervision
+from bftrain_elastic.manager.task_lifecycles.supervision import SupervisedLifecycle
 from bftrain_elastic.retry import RetryDelay
 from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire.agent_messages import LeftWorker, WorkerExit
@@ -39,79 +39,6 @@ _MISMATCH: Final = (
 )
 
 
-@dataclass(eq=False)
-class TrainingEnd:
-    """Tracks the final phase of a task's training, stops its workers, and reports when all have left."""
-
-    _job: LauncherJob
-    _context: TaskContext
-    _members: GroupMembers
-    _supervision: TaskSupervision
-    finished: bool = False  # the program reported that its work is done
-    _left_at: float = 0.0  # time since which workers must follow the first one; 0 before its exit
-
-    def finish(self, step: int) -> None:
-        """Record that the training has finished; the script may continue, for example to evaluate the result."""
-        if not self._supervision.done:
-            self._supervision.done, self._supervision.failure, self._left_at = True, "", 0.0
-            self._supervision.further(step)
-            for member in self._members:
-                if member.phase in {MemberPhase.COMING, MemberPhase.READY}:
-                    self._members.dismiss(member, grace_s=0.0)
-
-    def record_finished(self) -> None:
-        """Record that the program reported its work as done, which stays valid if its processes fail later."""
-        if not self._supervision.over:
-            self.finished = True
-            self.finish(self._supervision.step)
-
-    def fail(self, reason: str) -> None:
-        """Fail the task, and end its workers."""
-        self._supervision.failure, self._left_at = reason.strip(), self._context.now()
-        for member in self._members:
-            self._members.dismiss(member, grace_s=0.0)
-
-    def first_worker_left(self, *, again: bool = False) -> None:
-        """Record that the first worker has exited, and that the rest must follow; ``again`` restarts the time limit."""
-        if again or not self._left_at:
-            self._left_at = self._context.now()
-
-    def exited(self, member: GroupMember, end: WorkerExit, *, leads: bool) -> None:
-        """Handle an exit. After the first worker the rest follow, or its final phase is retried."""
-        if self._supervision.done and (leads or member.finished):
-            if end.code == 0 or self.finished:
-                self.first_worker_left()
-            else:
-                self._supervision.begin_again()
-
-    def tick(self, now: float) -> None:
-        """Stop workers that do not follow the first one. Workers that finished training may take their time."""
-        if (
-            not (self._supervision.over and self._left_at and self._members)
-            or now - self._left_at <= TIMEOUTS.farewell_s
-        ):
-            return
-        if self._supervision.failure:
-            self._left_at = now
-            for member in self._members:
-                self._context.stop(member.name, grace_s=0.0)
-            return
-        limit_s, waited_s = self._job.stall_limit_s, now - self._left_at
-        for member in self._members:
-            too_late = bool(limit_s) and waited_s > limit_s
-            if member.stays and (too_late or not (member.done or member.finished)):
-                text = f"{member.name} did not end within {waited_s:.0f} s after the first worker had"
-                self._supervision.note(f"{text}; it is stopped")
-                self._members.dismiss(member, grace_s=self._job.stop_grace_s)
-
-    def stop_unwanted(self, wanted: tuple[str, ...]) -> None:
-        """Stop workers that evaluate on nodes that the task must leave."""
-        for member in self._members:
-            if member.node not in wanted and member.stays:
-                self._context.stop(member.name, grace_s=self._job.stop_grace_s)
-                member.phase = MemberPhase.GOING
-
-
 class NativeLifecycle(SupervisedLifecycle):
     """One task under the native launcher."""
 
@@ -125,7 +52,8 @@ class NativeLifecycle(SupervisedLifecycle):
         self._group = self._members.present
         self._retry = RetryDelay(TIMEOUTS.retry_s, TIMEOUTS.longest_retry_s)  # backoff for lost groups
         self._forming = FormationWatch(job.stall_limit_s)
-        self._end = TrainingEnd(job, context, self._members, self._supervision)
+        self._finished = False  # the program reported that its work is done
+        self._left_at = 0.0  # time since which workers must follow the first one; 0 before its exit
 
     def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
         """Keep these nodes; clear those in ``at_once``."""
@@ -153,14 +81,18 @@ class NativeLifecycle(SupervisedLifecycle):
             return
         if exit.finished and member.stays and not member.ended and not self._supervision.over:
             member.finished = True
-            self._end.record_finished()
-        self._end.exited(member, exit, leads=member.name == self._group.leader)
+            self._record_finished()
+        if self._supervision.done and (member.name == self._group.leader or member.finished):
+            if exit.code == 0 or self._finished:
+                self._left_at = self._left_at or self._context.now()  # the other workers must follow
+            else:
+                self._supervision.begin_again()  # the final phase is repeated
         saved = self._supervision.saved_step
         if member.saves and exit.code and member.step > saved:
             how = f"{exit_text(member.name, exit.code)} before the state of step {member.step} was on disk"
             since = f"step {saved}" if saved >= 0 else "the last save"
             self._supervision.note(f"{how}{last_word(exit.tail)}; the task continues from {since}")
-        if member.phase is MemberPhase.IN and (not self._supervision.done or self._end.finished):
+        if member.phase is MemberPhase.IN and (not self._supervision.done or self._finished):
             self._group.lost_member(self._context.now())
         stuck = member.phase is MemberPhase.IN and exit.code == os.EX_TEMPFAIL  # it lost its group and exited
         ordered = member.ended or member.phase is MemberPhase.GOING or self._supervision.over
@@ -206,7 +138,7 @@ class NativeLifecycle(SupervisedLifecycle):
             case StepReport() if member.phase is MemberPhase.COMING:
                 member.astray += 1
                 if member.astray == ASTRAY and not self._supervision.over:
-                    self._end.fail(f"{worker} trains alone: its script never called {self.entrance}")
+                    self._fail(f"{worker} trains alone: its script never called {self.entrance}")
             case StepReport():
                 self._supervision.note(self._group.reported(message.t))
                 self._retry.succeeded()
@@ -214,10 +146,10 @@ class NativeLifecycle(SupervisedLifecycle):
                 self._members.reported(self._supervision.step)
             case TrainingDone(step=step):
                 member.done = True
-                self._end.finish(step)
+                self._finish(step)
             case WorkFinished():
                 member.finished = True
-                self._end.record_finished()
+                self._record_finished()
             case _:
                 self._supervision.on_worker_message(worker, message)
         self._advance()
@@ -240,8 +172,46 @@ class NativeLifecycle(SupervisedLifecycle):
                 self._members.kill(members[0])
         if members and self._group.broken_at and now - self._group.broken_at > TIMEOUTS.abort_s:
             self._members.leave_broken_group(now)
-        self._end.tick(now)
+        self._stop_late(now)
         self._advance()
+
+    def _finish(self, step: int) -> None:
+        """Record that the training has finished; the script may continue, for example to evaluate the result."""
+        if not self._supervision.done:
+            self._supervision.done, self._supervision.failure, self._left_at = True, "", 0.0
+            self._supervision.further(step)
+            for member in self._members:
+                if member.phase in {MemberPhase.COMING, MemberPhase.READY}:
+                    self._members.dismiss(member, grace_s=0.0)
+
+    def _record_finished(self) -> None:
+        """Record that the program reported its work as done, which stays valid if its processes fail later."""
+        if not self._supervision.over:
+            self._finished = True
+            self._finish(self._supervision.step)
+
+    def _fail(self, reason: str) -> None:
+        """Fail the task, and end its workers."""
+        self._supervision.failure, self._left_at = reason.strip(), self._context.now()
+        for member in self._members:
+            self._members.dismiss(member, grace_s=0.0)
+
+    def _stop_late(self, now: float) -> None:
+        """Stop workers that do not follow the first one. Workers that finished training may take their time."""
+        limit_s, waited_s = self._job.stall_limit_s, now - self._left_at
+        if not (self._supervision.over and self._left_at) or waited_s <= TIMEOUTS.farewell_s:
+            return
+        if self._supervision.failure:
+            self._left_at = now
+            for member in self._members:
+                self._context.stop(member.name, grace_s=0.0)
+            return
+        for member in self._members:
+            too_late = bool(limit_s) and waited_s > limit_s
+            if member.stays and (too_late or not (member.done or member.finished)):
+                text = f"{member.name} did not end within {waited_s:.0f} s after the first worker had"
+                self._supervision.note(f"{text}; it is stopped")
+                self._members.dismiss(member, grace_s=self._job.stop_grace_s)
 
     def _supervise(self, now: float) -> None:
         """Judge deaths, and detect stalls."""
@@ -256,7 +226,7 @@ class NativeLifecycle(SupervisedLifecycle):
         )
         failure = verdict.failure or self._forming.given_up(now)
         if failure and not self._supervision.over:
-            self._end.fail(failure)
+            self._fail(failure)
         elif verdict.restart and members:
             self._group.stalled = True
             self._group.break_up(now)
@@ -273,7 +243,7 @@ class NativeLifecycle(SupervisedLifecycle):
             self._group.lost_member(self._context.now(), message.reason)
             if not (self._supervision.over or self._group.explained):
                 self._supervision.lost(f"{member.name} lost the group: {message.reason}")
-        if self._end.finished and member.phase is MemberPhase.READY:
+        if self._finished and member.phase is MemberPhase.READY:
             self._members.dismiss(member, grace_s=self._job.stop_grace_s)
 
     def _on_formation_progress(self, message: GroupJoined | StateMoving | GroupConfirmed, *, leads: bool) -> None:
@@ -321,14 +291,14 @@ class NativeLifecycle(SupervisedLifecycle):
             text = f"{exit_text(left.worker, end.code)} while no manager listened"
             self._supervision.died(WorkerDeath(text, node, frozenset({node}), end, self._context.now() - end.ago_s))
         if left.done and left.place.rank == 0 and end.code == 0 and not self._supervision.done:
-            self._end.finish(left.step)
-            self._end.first_worker_left(again=True)
+            self._finish(left.step)
+            self._left_at = self._context.now()
             self._advance()
         if end.finished and not left.done:
-            self._end.record_finished()
-            self._end.first_worker_left(again=True)
+            self._record_finished()
+            self._left_at = self._context.now()
             self._advance()
-        return (left.done or self._end.finished) and self._supervision.done
+        return (left.done or self._finished) and self._supervision.done
 
     def _record_group_member(self, member: GroupMember, left: LeftWorker) -> None:
         """Record that a worker is in a group; the group counts as confirmed once all members are found."""
@@ -340,21 +310,13 @@ class NativeLifecycle(SupervisedLifecycle):
             self._group.leader = member.name
         if left.done:
             member.done = True
-            self._end.finish(left.step)
+            self._finish(left.step)
         if len(self._members.group) == left.place.workers:
             self._confirm(max(one.step for one in self._members.group))
 
     def _advance(self) -> None:
-        wanted = self._nodes.wanted
-        if self._supervision.done:
-            self._end.stop_unwanted(wanted)
-        if self._supervision.over or not wanted:
-            if not self._supervision.over:
-                for member in self._members.of(MemberPhase.COMING):
-                    self._members.dismiss(member, grace_s=0.0)
-            if not (self._members or self._supervision.end_reported):
-                self._supervision.report_end()
-                self._group.end()
+        if self._supervision.over or not self._nodes.wanted:
+            self._wind_down()
             if self._supervision.over:
                 return
         if not (self._supervision.failures.undecided or self._nodes.waiting):
@@ -364,6 +326,18 @@ class NativeLifecycle(SupervisedLifecycle):
             self._form()
         elif not self._group.broken_at and not self._group.gather_at and self._members.gathering_is_due():
             self._members.gather()
+
+    def _wind_down(self) -> None:
+        """Stop workers that a finished or paused task does not need; report its end once all have left."""
+        for member in self._members:
+            if not self._supervision.over and member.phase is MemberPhase.COMING:
+                self._members.dismiss(member, grace_s=0.0)
+            elif self._supervision.done and member.stays and member.node not in self._nodes.wanted:
+                self._context.stop(member.name, grace_s=self._job.stop_grace_s)  # it evaluates on a node to leave
+                member.phase = MemberPhase.GOING
+        if not (self._members or self._supervision.end_reported):
+            self._supervision.report_end()
+            self._group.end()
 
     def _form(self) -> None:
         ready = self._members.of(MemberPhase.READY)
