@@ -100,7 +100,7 @@ class ManagerLink:
         """Send to the manager if it is connected: a later manager asks for the state."""
         self._beat_at = time.monotonic() + TIMEOUTS.heartbeat_s  # any message counts as a heartbeat
         if self._wire is not None and self._sealed.greeted:
-            self._wire.send(self._sealed.seal(message.to_dict()))
+            self._wire.write(self._sealed.seal(message.to_dict()))
 
     def _connect(self) -> None:
         try:
@@ -110,7 +110,7 @@ class ManagerLink:
             return
         self._sealed = AuthenticatedStream(self._secret, "agent")
         self._wire = NonblockingSocket(self._selector, connection, self._arrived, self._lost)
-        self._wire.send(self._sealed.greeting)
+        self._wire.write(self._sealed.greeting)
 
     def _arrived(self, data: bytes) -> None:
         stranger = not self._sealed.greeted

@@ -77,7 +77,7 @@ class PreforkProcess:
     def send(self, message: WireMessage) -> None:
         """Send it an order."""
         if self._wire is not None:
-            self._wire.send(encode(message.to_dict()) + b"\n")
+            self._wire.write(encode(message.to_dict()) + b"\n")
 
     def read_pending(self) -> None:
         """Read its pending messages."""

@@ -360,7 +360,7 @@ class AgentHub(ThreadCalls):
 
     def _beat(self) -> None:
         for agent in self._agents.values():
-            agent.send_text(ALIVE_TEXT)
+            agent.write(agent.sealed.seal_text(ALIVE_TEXT))
 
     def _hold(self, *, holding: bool) -> None:
         self._holding = holding

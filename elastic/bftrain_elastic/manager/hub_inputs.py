@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from bftrain_elastic.errors import BadMessage
@@ -75,9 +75,9 @@ class AgentListener:
         self._look_at = now + TIMEOUTS.silence_check_s
         for connection in list(self._connections):
             patience_s = TIMEOUTS.agent_silence_s if connection.node else TIMEOUTS.authentication_s
-            if now - connection.heard_or_since > patience_s and connection.wire is not None:
-                connection.wire.ready(selectors.EVENT_READ)  # this process may have been stopped
-                if (silent_s := now - connection.heard_or_since) > patience_s:
+            if now - connection.heard_at > patience_s:
+                connection.ready(selectors.EVENT_READ)  # this process may have been stopped
+                if (silent_s := now - connection.heard_at) > patience_s:
                     connection.end(f"no message for {silent_s:.0f} s")
 
     def end_all(self) -> None:
@@ -114,15 +114,8 @@ class AgentListener:
     def _greet(self, accepted: socket.socket) -> None:
         if len(self._strangers) >= min(_STRANGERS, self._descriptors // 4):  # silent ones must not keep agents out
             next(iter(self._strangers)).end("it did not authenticate, and other clients wait")
-        connection = AgentConnection(AuthenticatedStream(self._secret, "manager"), time.monotonic())
+        connection = AgentConnection(self._selector, accepted, self._secret, self._arrived, self._lost)
         self._connections[connection] = self._strangers[connection] = None
-        connection.wire = NonblockingSocket(
-            self._selector,
-            accepted,
-            lambda data: self._arrived(connection, data),
-            lambda reason: self._lost(connection, reason),
-        )
-        connection.wire.send(connection.sealed.greeting)
 
     def _arrived(self, connection: AgentConnection, data: bytes) -> None:
         try:
@@ -153,26 +146,28 @@ class RunningWorker:
     slot: int
 
 
-@dataclass(eq=False)
-class AgentConnection:
+class AgentConnection(NonblockingSocket):
     """A connection; ``node`` and the following fields are set once the agent has registered."""
 
-    sealed: AuthenticatedStream
-    since: float
-    wire: NonblockingSocket | None = None
-    node: str = ""
-    identity: tuple[int, str] = (0, "")  # pid and instance of the agent's process
-    address: str = ""
-    slots: int = 0
-    heard_at: float = 0.0
-    noticed: bool = False  # a preemption of its node was announced
-    left_at: float = 0.0  # monotonic time of its farewell message; 0: none
-    workers: dict[str, RunningWorker] = field(default_factory=dict)
-
-    @property
-    def heard_or_since(self) -> float:
-        """Time of the latest message, or of the connection."""
-        return self.heard_at or self.since
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        accepted: socket.socket,
+        secret: bytes,
+        on_data: Callable[[AgentConnection, bytes], None],
+        on_end: Callable[[AgentConnection, str], None],
+    ) -> None:
+        super().__init__(selector, accepted, lambda data: on_data(self, data), lambda reason: on_end(self, reason))
+        self.sealed = AuthenticatedStream(secret, "manager")
+        self.heard_at = time.monotonic()  # time of the latest message, or of the connection
+        self.node = ""
+        self.identity = (0, "")  # pid and instance of the agent's process
+        self.address = ""
+        self.slots = 0
+        self.noticed = False  # a preemption of its node was announced
+        self.left_at = 0.0  # monotonic time of its farewell message; 0: none
+        self.workers: dict[str, RunningWorker] = {}
+        self.write(self.sealed.greeting)
 
     def has_room(self, order: SpawnWorker) -> bool:
         """Return whether a worker can start now; nodes with a preemption notice start no workers."""
@@ -181,18 +176,7 @@ class AgentConnection:
 
     def send(self, message: WireMessage) -> None:
         """Send a message."""
-        if self.wire is not None:
-            self.wire.send(self.sealed.seal(message.to_dict()))
-
-    def send_text(self, text: bytes) -> None:
-        """Send an encoded message."""
-        if self.wire is not None:
-            self.wire.send(self.sealed.seal_text(text))
-
-    def end(self, reason: str) -> None:
-        """Close the connection."""
-        if self.wire is not None:
-            self.wire.end(reason)
+        self.write(self.sealed.seal(message.to_dict()))
 
 
 R = TypeVar("R")

@@ -16,7 +16,7 @@ _OUT_LIMIT: Final = 64 * 1024 * 1024  # bytes: a peer with a larger backlog has 
 class NonblockingSocket:
     """Passes received bytes to ``on_data``, and sends as soon as the other side accepts data.
 
-    ``on_end`` is called once, with a reason, when the connection is closed. It is never called from within ``send``.
+    ``on_end`` is called once, with a reason, when the connection is closed. It is never called from within ``write``.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class NonblockingSocket:
         self.open = True
         selector.register(connection, selectors.EVENT_READ, self.ready)
 
-    def send(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         """Send, now or as soon as possible."""
         if not self.open or self._broken:
             return
