@@ -136,7 +136,7 @@ class TrialMessages:
 
 
 class ScriptTrial:
-    """One task on local agents. ``messages`` are its launcher's messages."""
+    """One task on local agents."""
 
     def __init__(
         self,
@@ -158,7 +158,6 @@ class ScriptTrial:
         self._records_steps = records_steps
         self._log = TrialMessages()
         self._drained = 0
-        self.messages = self._log.all
         self.measuring = SpeedMeasurement()
         self.held: tuple[str, ...] = ()
 
@@ -168,8 +167,8 @@ class ScriptTrial:
             begun.callback(shutil.rmtree, self._own, ignore_errors=True)
             self.folder = self._given_folder or self._own / "task"
             self.hub = AgentHub(self._hear, make_secret(self._own / "secret"))
-            self._agents = LocalAgents(self.hub, self._own / "secret", preload=self._preload, remove=self._own)
-            begun.callback(self._agents.close)
+            agents = LocalAgents(self.hub, self._own / "secret", preload=self._preload, remove=self._own)
+            begun.callback(agents.close)
             begun.callback(self.hub.close)
             self._launcher = self._make(self._hear, self.hub)
             begun.callback(self._launcher.close)
@@ -177,12 +176,17 @@ class ScriptTrial:
             if self._records_steps:
                 job["env"] = {step_records.FOLDER: str(self._own / "steps")}
             self._launcher.add(TASK, job)
-            self._agents.start(*self._names)
+            agents.start(*self._names)
             self._begun = begun.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._begun.close()
+
+    @property
+    def messages(self) -> list[Message]:
+        """All messages of the launcher."""
+        return self._log.all
 
     def is_warm(self) -> bool:
         """Return whether all agents are connected and have imported the modules; programs need none."""

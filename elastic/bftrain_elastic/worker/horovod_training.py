@@ -32,8 +32,8 @@ from bftrain_elastic.worker.lazy_torch import hvd, torch
 from bftrain_elastic.worker.process_groups import FORMING, GroupRank, OpenSocket, cut, sockets
 from bftrain_elastic.worker.progress_report import GroupReport, Report
 from bftrain_elastic.worker.state import State, agree, compare_replicas, mark_large_values, report_in_memory
-from bftrain_elastic.worker.state_saving import REASON_LETTERS, load, save, save_if_due, save_if_only_here, tidy
 from bftrain_elastic.worker.state_tree import StateTree, fold
+from bftrain_elastic.worker.state_values import REASON_LETTERS
 from bftrain_elastic.worker.training import ADDRESS, FOLDER, RegroupedTraining, is_caused_by_notice, once, reason_left
 
 _VALUE_LIMIT: Final = 65536  # maximum size of a value at the rendezvous, in bytes
@@ -419,7 +419,7 @@ class _HorovodTraining(RegroupedTraining):
         if place.rank == 0:
             self._channel.send(GroupJoined(place.generation))
         self._horovod_state.on_reset()
-        tidy(self._state)
+        self._own.saver.tidy()
         if not self._holds_state and place.rank == 0:
             self._read()
         if place.workers > 1:
@@ -434,7 +434,7 @@ class _HorovodTraining(RegroupedTraining):
         mark_large_values(self._state)
         if place.rank == 0:
             self._channel.send(GroupConfirmed(place.generation, self._own.progress.step))
-            save_if_only_here(self._state)
+            self._own.saver.save_if_only_here()
 
     def _finish(self, place: GroupRank) -> None:
         """Save the last state, and leave together with all other members."""
@@ -519,12 +519,12 @@ class _HorovodTraining(RegroupedTraining):
 
     def _write(self) -> None:
         self._copy_values_in()
-        save(self._state)
+        self._own.saver.save()
 
     def _write_if_due(self) -> None:
         if self._own.group.place.rank == 0:
             self._copy_values_in()
-            save_if_due(self._state)
+            self._own.saver.save_if_due()
 
     def _rescue(self) -> None:
         """Write the state of the last commit to the folder, unless the folder has a newer one."""
@@ -539,7 +539,7 @@ class _HorovodTraining(RegroupedTraining):
     def _read(self) -> None:
         """Resume from the last commit in the folder, if there is one."""
         self._copy_values_in()
-        if load(self._state):
+        if self._own.saver.load():
             for name in self._horovod_state._saved_state:  # noqa: SLF001 - Horovod's names of plain values
                 setattr(self._horovod_state, name, vars(self._state)[_own_name(name)])
         self._keep_step()

@@ -18,7 +18,6 @@ from bftrain_elastic.errors import BadCommit, BadScript
 from bftrain_elastic.worker import checkpoint_file
 from bftrain_elastic.worker.lazy_torch import dist, torch
 from bftrain_elastic.worker.process_groups import GroupRank, ProcessGroup
-from bftrain_elastic.worker.state_saving import load, report_saved, warn_not_saved
 from bftrain_elastic.worker.state_transfer import share_state
 from bftrain_elastic.worker.state_tree import copied, fold
 from bftrain_elastic.worker.state_values import StateBase, capture, inner, restore
@@ -228,13 +227,13 @@ class ShardedCommits:
             failure = OSError(" ".join(str(error).split()))
         if own.group.largest(int(failure is not None)):
             if self.place.rank == 0:
-                warn_not_saved(own, step, failure or OSError("another worker could not write its share"))
+                own.saver.warn_not_saved(step, failure or OSError("another worker could not write its share"))
             self.named = before
             return False
         self.named = name
         own.copies.last, own.copies.step = copied(capture(state), None), step
         if self.place.rank == 0:
-            report_saved(own, step, begun)
+            own.saver.report_saved(step, begun)
         return True
 
     def _publish(self, state: StateBase, folder: Path, name: str) -> None:
@@ -264,7 +263,7 @@ class ShardedCommits:
     def regroup(self, state: StateBase, *, holds: bool) -> None:
         """Restore the state on disk, or the script's initial state; called by all members."""
         self.named = ""
-        if self.place.rank == 0 and not load(state) and holds:
+        if self.place.rank == 0 and not self._own.saver.load() and holds:
             restore(state, self._initial)
         if self.place.workers > 1:
             share_state(state, [0], fresh=not holds)

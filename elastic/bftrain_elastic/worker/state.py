@@ -17,7 +17,6 @@ from bftrain_elastic.worker import progress_report
 from bftrain_elastic.worker.data import BatchShare, decided_batch, mixed_seed, random_numbers_by_sample
 from bftrain_elastic.worker.lazy_torch import torch
 from bftrain_elastic.worker.process_groups import own_gpu
-from bftrain_elastic.worker.state_saving import report_on_disk, save_if_due, send_if_due
 from bftrain_elastic.worker.state_transfer import broadcast_bytes, move, offer
 from bftrain_elastic.worker.state_tree import NamedValues, taken
 from bftrain_elastic.worker.state_values import (
@@ -68,7 +67,7 @@ class State(StateBase):
     """
 
     def __init__(self, **values: Any) -> None:  # noqa: ANN401 - any values that the script wants to keep
-        self.__dict__[OWN] = StateInternals()
+        self.__dict__[OWN] = StateInternals(self)
         for name, value in values.items():
             if hasattr(type(self), name) or name.startswith("_"):
                 raise BadScript(f"the name '{name}' is already used", where="State", fix="call it otherwise")
@@ -255,10 +254,10 @@ def save_and_report(state: StateBase, asked: int) -> None:
     if own.group.place.rank:
         return
     if not continues_without_copy(own, asked):
-        save_if_due(state)
-        send_if_due(state)
+        own.saver.save_if_due()
+        own.saver.send_if_due()
     if time.monotonic() - own.saver.reported_at > REPORTS_S:
-        report_on_disk(own)
+        own.saver.report()
 
 
 def digest_large_values(state: StateBase, compared: NamedValues) -> list[int]:

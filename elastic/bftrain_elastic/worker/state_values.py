@@ -1,20 +1,24 @@
-"""The values of a state as a tree, and its copies."""
+"""The values of a state as a tree, its copies in memory, and its saving to the folder."""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from bftrain_elastic.errors import BadScript
+from bftrain_elastic.errors import BadCommit, BadMessage, BadScript
 from bftrain_elastic.wire.messages import WireMessage
-from bftrain_elastic.wire.worker_messages import StateOnDisk
-from bftrain_elastic.worker.checkpoint_file import AT_ONCE_BYTES, BackgroundJob, fits_in_memory
+from bftrain_elastic.wire.worker_messages import CopyPlace, StateMoving, StateNotOnDisk, StateOnDisk
+from bftrain_elastic.worker import checkpoint_file, outside_copy
+from bftrain_elastic.worker.checkpoint_file import AT_ONCE_BYTES, BackgroundJob, SavedCommit, fits_in_memory
 from bftrain_elastic.worker.lazy_torch import torch
 from bftrain_elastic.worker.outside_copy import OutsideCopy
-from bftrain_elastic.worker.process_groups import ProcessGroup
+from bftrain_elastic.worker.process_groups import ProcessGroup, aside
 from bftrain_elastic.worker.state_tree import LargeValues, NamedValues, StateTree, alike, as_bytes, copied, put_back
 
 _LARGEST_VALUE_BYTES: Final = 65536  # largest tensor, in bytes, that commits compare by value
@@ -29,6 +33,12 @@ COPYING_SHARE: Final = 0.05  # maximum share of run time spent on copies of larg
 _OUTSIDE_SHARE: Final = 0.1  # the same for a task on one node, whose only copies are on another node
 REPORTS_S: Final = 0.2  # minimum interval between reports on the state's location
 SPARES: Final = 1  # copies in addition to the latest one: commits continue while it is written
+_SAVING_SHARE: Final = 0.05  # maximum share of run time for writing commits
+_DESCRIBED: Final = 2  # commit of a group at which the state is complete; an optimizer makes some parts in a step
+REASON_LETTERS: Final = 300
+_RESCUE_S: Final = 60.0  # time that another thread waits for the training thread to copy or write
+_LOADING_REPORT_S: Final = 1.0
+_AGAIN_S: Final = 5.0  # delay before a failed write of a commit is retried
 _RECENT_S: Final = 60.0  # age below which a copy of a large state is recent enough until the next commit
 
 
@@ -111,9 +121,10 @@ class StateCopies:
 
 
 class StateSaver:
-    """The folder of the task, and when the state is written there."""
+    """Saves the state to the folder of the task and loads it: immediately, or from a copy in a background thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: StateInternals, state: StateBase) -> None:
+        self._own, self._state = own, state
         self.folder: Path | None = None
         self.lineage = 0  # number of resumes from the folder
         self.job = BackgroundJob()
@@ -128,6 +139,211 @@ class StateSaver:
     def due(self) -> bool:
         """Whether the state is due to be written."""
         return self.folder is not None and not self.job.busy and (self.soon or time.monotonic() >= self.due_at)
+
+    def rescue(self) -> None:
+        """Save the copy of the last commit to the folder, unless it has a newer one. Callable from any thread."""
+        own = self._own
+        if own.shards is not None:  # one worker does not have all shards
+            return
+        if not own.copies.lock.acquire(timeout=_RESCUE_S):  # the training thread is stuck in a copy or in a write
+            return
+        try:
+            if self.folder is None or own.copies.last is None or own.copies.step == NO_STEP:
+                return
+            self._end_job(own.copies.step, _RESCUE_S)
+            if (checkpoint_file.step_of(self.folder) or 0) < own.copies.step:
+                with aside(own.copies.last):
+                    checkpoint_file.save(self.folder, own.copies.last, own.copies.step, self.lineage)
+                own.progress.report(StateOnDisk(own.copies.step))
+                self.unreported = None  # an older save
+        finally:
+            own.copies.lock.release()
+
+    def save(self, *, report_later: bool = False) -> None:
+        """Save the state to its folder; the duration determines the time of the next save.
+
+        With ``report_later``, saves are reported five times a second or less; :meth:`report` reports the rest.
+        """
+        own = self._own
+        if self.folder is None:
+            return
+        if own.shards is not None:
+            own.shards.save(self._state)
+            return
+        self._end_job(own.progress.step)
+        begun = time.monotonic()
+        with own.copies.lock:
+            checkpoint_file.save(self.folder, capture(self._state), own.progress.step, self.lineage)
+        self.report_saved(own.progress.step, begun, report_later=report_later)
+
+    def report_saved(self, step: int, begun: float, *, report_later: bool = False) -> None:
+        """Report that a state is on disk; the duration determines the time of the next save."""
+        ended = time.monotonic()
+        self.due_at = ended + (ended - begun) * (1 / _SAVING_SHARE - 1)
+        self.unreported = StateOnDisk(step, round(ended - begun, 3))
+        if not report_later or ended - self.reported_at > REPORTS_S:
+            self.report()
+
+    def _end_job(self, step: int, timeout_s: float | None = None) -> None:
+        """Stop the background save; a save of ``step`` itself may finish."""
+        if self.job.busy and self.job.step == step:
+            self.job.wait(timeout_s)
+        else:
+            self.job.stop(timeout_s)
+
+    def report(self) -> None:
+        """Report the latest save, if it is unreported."""
+        if self.unreported is not None:
+            self.reported_at = time.monotonic()
+            self._own.progress.report(self.unreported)
+            self.unreported = None
+
+    def save_if_due(self, *, recent: bool = False) -> None:
+        """Save the state to its folder, unless that happened recently; training continues if it fails.
+
+        A large state is saved by a thread, from a separate copy: training waits only for that copy, which a commit
+        among several workers has made already. With ``recent``, a recent copy is written first, then the current state.
+        """
+        own = self._own
+        if own.shards is not None:  # all workers save them
+            return
+        if own.group.commits == _DESCRIBED:
+            self.describe(capture(self._state))
+        try:
+            self.job.raise_error()
+            if not self.due:
+                return
+            self.soon = False
+            if not self._begin_save(recent=recent):
+                self.save(report_later=True)
+        except (OSError, BadCommit) as error:
+            self.warn_not_saved(own.progress.step, error)
+
+    def send_if_due(self) -> None:
+        """Send the latest in-memory copy to the copy server in the background, if one is due; saves stop it."""
+        own, copy = self._own, self._own.copies.last
+        if copy is None or own.copies.step in {NO_STEP, own.outside.step} or not sends_copy(self._state):
+            return
+        if copy.size > AT_ONCE_BYTES and not self._has_room(copy, current=True):
+            if not own.copies.no_room and fits_in_memory(copy.size):
+                self.job.start(partial(self._make_room, copy, 1))
+            return
+        own.outside.start(copy, own.copies.step, self.lineage)
+
+    def warn_not_saved(self, step: int, error: Exception) -> None:
+        """Report that a state could not be written, and retry soon."""
+        self.due_at, self.soon = time.monotonic() + _AGAIN_S, False
+        self._own.progress.report(StateNotOnDisk(step, str(error)[:REASON_LETTERS]))
+        words = f"the state of step {step} is not on disk: {error}; it is tried again in {_AGAIN_S:g} s"
+        warnings.warn(words, RuntimeWarning, stacklevel=4)
+
+    def _begin_save(self, *, recent: bool) -> bool:
+        """Start to save a large state in a thread, or to allocate the copy for it; return whether it was started."""
+        own, tree = self._own, capture(self._state)
+        size = tree.size
+        if size <= AT_ONCE_BYTES:
+            return False
+        sent = not own.keeps and own.outside.holds(own.copies.last)  # two threads can read the same copy
+        if not sent:
+            own.outside.abandon()  # the save may need its memory, and a slow link must not delay it
+        recent = recent and own.copies.recent
+        current = sent or recent or own.copies.step == own.progress.step
+        if not self._has_room(tree, current=current):
+            missing = (
+                SPARES + 1 - sum(one is not None and alike(one, tree) for one in (own.copies.last, *own.copies.spares))
+            )
+            count = next((many for many in range(missing, 0, -1) if fits_in_memory(many * size)), 0)
+            if own.copies.no_room or not count:
+                return False
+            self.soon = True
+            self.job.start(partial(self._make_room, tree, count))
+            return True
+        copy = own.copies.last
+        if copy is None or not current:
+            copy = keep(self._state)
+        self.soon = recent and own.copies.step != own.progress.step
+        self.job.start(partial(self._write_copy, copy, own.copies.step, self.lineage), copy, own.copies.step)
+        return True
+
+    def _has_room(self, tree: StateTree, *, current: bool) -> bool:
+        """Return whether there is memory for the copies that are needed during a save."""
+        own = self._own
+        if not tree.on_cpu or (current and not own.keeps):
+            return True  # commits do not change the copy being written
+        rooms = own.copies.spares if current else [own.copies.last, *own.copies.spares]
+        return any(one is not None and alike(one, tree) for one in rooms)
+
+    def _make_room(self, tree: StateTree, count: int) -> None:
+        """Allocate memory for a copy: the kernel takes longer for it than copying does."""
+        copies = self._own.copies
+        try:
+            for _ in range(count):
+                copies.spares.append(tree.room())
+        except (RuntimeError, MemoryError):  # torch raises RuntimeError
+            copies.no_room = True
+
+    def _write_copy(self, copy: StateTree, step: int, lineage: int) -> None:
+        folder, begun = self.folder, time.monotonic()
+        if folder is None:
+            return
+        with aside(copy):
+            checkpoint_file.save(folder, copy, step, lineage, self.job.go_on)
+        self.report_saved(step, begun)
+
+    def save_if_only_here(self) -> None:
+        """Save the state if the group has one node and the folder has an older state: no other copy exists."""
+        own = self._own
+        if self.folder is None or own.group.place.size > 1 or own.group.place.rank:
+            return
+        try:
+            before = checkpoint_file.step_of(self.folder) or 0
+        except (OSError, BadCommit):
+            before = 0  # saving will report the error
+        self.soon = True
+        recent = own.copies.recent
+        if before < (own.copies.step if recent else own.progress.step):
+            self.save_if_due(recent=recent)
+            self.report()
+
+    def load(self, place: CopyPlace | None = None) -> bool:
+        """Read the state from the copy at ``place`` or its folder, whichever is newer; return whether there was one."""
+        own = self._own
+        found = self._fetched(place) if place is not None else None
+        if found is None and self.folder is not None:
+            found = checkpoint_file.load(self.folder)
+        if found is None:
+            return False
+        restore(self._state, found.tree, ours=True)
+        if own.shards is not None and not own.shards.named:
+            raise BadCommit("has no shards: a script without ShardedTraining wrote it", where=str(self.folder))
+        self.lineage = found.lineage + 1
+        return True
+
+    def _fetched(self, place: CopyPlace) -> SavedCommit | None:
+        """Return the copy at a copy server, if it is newer than the folder."""
+        own, reported_at = self._own, time.monotonic()
+
+        def moved(count: int) -> None:  # reports, lest the manager take a large state for a stall
+            nonlocal reported_at
+            if time.monotonic() - reported_at > _LOADING_REPORT_S:
+                reported_at = time.monotonic()
+                own.progress.report(StateMoving(own.group.place.generation, count))
+
+        try:
+            present = (-1, -1) if self.folder is None else checkpoint_file.version_of(self.folder)
+            return outside_copy.fetch(place, present, moved)
+        except (OSError, BadMessage, BadCommit) as error:
+            sys.stderr.write(f"bftrain: the copy of the state at {place.host} cannot be used: {error}\n")
+            return None
+
+    def tidy(self) -> None:
+        """Leave saving to rank 0, which removes unfinished files of killed workers from the folder."""
+        own = self._own
+        if own.group.place.rank:
+            self.job.stop()
+            own.outside.abandon()
+        elif self.folder is not None:
+            checkpoint_file.tidy(self.folder)
 
 
 class StateProgress:
@@ -146,10 +362,10 @@ class StateProgress:
 class StateInternals:
     """The internal part of a :class:`bftrain_elastic.State`, alongside the script's values."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: StateBase) -> None:
         self.group = StateGroup()
         self.copies = StateCopies()
-        self.saver = StateSaver()
+        self.saver = StateSaver(self, state)
         self.progress = StateProgress()
         self.outside = OutsideCopy()
         self.shards: ShardKeeper | None = None  # keeper of the sharded part

@@ -40,18 +40,10 @@ from bftrain_elastic.worker.process_groups import (
 )
 from bftrain_elastic.worker.sharded_training import ShardedCommits, ShardedTraining
 from bftrain_elastic.worker.state import RegroupSignal, State, leave_group, mark_large_values, report_in_memory
-from bftrain_elastic.worker.state_saving import (
-    REASON_LETTERS,
-    load,
-    report_on_disk,
-    rescue,
-    save,
-    save_if_only_here,
-    tidy,
-)
 from bftrain_elastic.worker.state_transfer import describe, prepare, share_state
 from bftrain_elastic.worker.state_values import (
     NO_STEP,
+    REASON_LETTERS,
     StateInternals,
     capture,
     compared_values,
@@ -133,7 +125,7 @@ class RegroupedTraining:
         return False, None
 
     def _say_ready(self, generation: int, reason: str) -> None:
-        report_on_disk(self._own)
+        self._own.saver.report()
         step = self._own.progress.step if self._holds_state else NOTHING
         self._channel.send(WorkerReady(step, generation, self._meeting_point(), reason))
 
@@ -160,7 +152,7 @@ class RegroupedTraining:
         raise NotImplementedError
 
     def _write(self) -> None:
-        save(self._state)
+        self._own.saver.save()
 
 
 def is_caused_by_notice(error: Exception) -> bool:
@@ -202,7 +194,7 @@ def end_together(state: State) -> None:
     if shards is not None:
         shards.save_together(state)
     elif group.place.rank == 0:
-        save(state)
+        inner(state).saver.save()
         with suppress(RuntimeError):  # other members died, but the state is saved
             group.largest(0)
     else:
@@ -242,7 +234,7 @@ class NativeTraining(RegroupedTraining):
             time.sleep(0.02)
         if self._training == generation != NOTHING:
             with suppress(Exception):  # including errors of a broken GPU: the worker exits in any case
-                rescue(self._state)
+                self._own.saver.rescue()
             os._exit(os.EX_TEMPFAIL)
 
     def _meeting_point(self) -> tuple[str, int]:
@@ -276,7 +268,7 @@ class NativeTraining(RegroupedTraining):
         group.settle()  # the next part takes time in proportion to the state's size
         if place.rank == 0:
             self._channel.send(GroupJoined(place.generation))
-        tidy(self._state)
+        self._own.saver.tidy()
         size = 0
         if self._own.shards is not None:
             self._own.shards.regroup(self._state, holds=self._holds_state)
@@ -289,7 +281,7 @@ class NativeTraining(RegroupedTraining):
             self._channel.send(GroupConfirmed(place.generation, self._own.progress.step, size))
             if place.size > 1 and self._own.copies.step == self._own.progress.step:
                 report_in_memory(self._own)
-            save_if_only_here(self._state)
+            self._own.saver.save_if_only_here()
 
     def _agree(self, place: GroupRank, order: FormGroup) -> int:
         """Synchronize the state of all members, and copy it; return its size in bytes."""
@@ -307,7 +299,7 @@ class NativeTraining(RegroupedTraining):
 
     def _load(self, copy: CopyPlace | None) -> None:
         self._own.group.activity = LOADING
-        if not load(self._state, copy) and self._own.copies.mixed:
+        if not self._own.saver.load(copy) and self._own.copies.mixed:
             raise SystemExit(os.EX_TEMPFAIL)  # another worker takes its place, with the script's initial state
         self._holds_state = True
 
@@ -356,7 +348,7 @@ def train_in_one_group(state: State, train: Callable[[State], None], channel: Ag
             if workers > 1 and channel is not None and isinstance(error, RuntimeError) and lost(error):
                 sys.stderr.write(f"bftrain: the other workers are lost: {str(error)[:REASON_LETTERS]}\n")
                 with suppress(Exception):  # including errors of a broken GPU: the worker exits in any case
-                    rescue(state)  # their latest common commit: rank 0 may be dead
+                    own.saver.rescue()  # their latest common commit: rank 0 may be dead
                 sys.stderr.flush()
                 os._exit(os.EX_TEMPFAIL)  # the remaining group could wait for the other members
             if channel is not None and not isinstance(error, ElasticError) and follows_sigterm(math.inf):
@@ -376,11 +368,11 @@ def _train_once(state: State, train: Callable[[State], None], place: GroupRank) 
     own.group.join(place, _named_store(place) if place.workers > 1 else None)
     own.group.settle()
     if place.rank == 0:
-        tidy(state)
+        own.saver.tidy()
     if own.shards is not None:
         own.shards.regroup(state, holds=False)
     elif place.rank == 0:
-        load(state)
+        own.saver.load()
     if place.workers > 1 and own.shards is None:
         share_state(state, [0], fresh=True)
     own.group.activity = "script"
@@ -401,10 +393,10 @@ def _end_on_order(state: State, channel: AgentChannel, error: Exception) -> None
     if own.copies.last is None:
         return
     if own.copies.step == NO_STEP:  # a copy was being made
-        save(state)
+        own.saver.save()
     else:
-        rescue(state)
-    report_on_disk(own)  # including earlier saves
+        own.saver.rescue()
+    own.saver.report()  # including earlier saves
     sys.stderr.write(f"bftrain: {reason_left(error, lost_others=False)}\n")
     channel.send(TrainingStopped(own.progress.commit_step if own.copies.step == NO_STEP else own.copies.step))
     sys.stdout.flush()

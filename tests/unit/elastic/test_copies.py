@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from bftrain_elastic import State
 from bftrain_elastic.agent import copy_server
 from bftrain_elastic.agent.agent_settings import AgentSettings
 from bftrain_elastic.agent.node_copies import NodeCopies
@@ -41,7 +42,7 @@ from bftrain_elastic.wire.worker_messages import CopyPlace, SendCopies
 from bftrain_elastic.worker import outside_copy
 from bftrain_elastic.worker.outside_copy import OutsideCopy, Sending
 from bftrain_elastic.worker.state_tree import fold
-from bftrain_elastic.worker.state_values import StateInternals
+from bftrain_elastic.worker.state_values import inner
 from tests.helpers.copying import MB, Server, served
 from tests.helpers.lifecycles import NativeCase
 from tests.helpers.pace import busy_s
@@ -512,7 +513,7 @@ def test_the_server_goes_on_when_no_thread_can_be_started(monkeypatch: pytest.Mo
 def test_a_copy_that_is_being_sent_delays_neither_a_save_nor_a_commit_and_never_fails_the_training(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    own, tree = StateInternals(), fold({"step": 1})
+    own, tree = inner(State()), fold({"step": 1})
     own.saver.folder, copy = tmp_path, own.outside
     with socket.create_server(("127.0.0.1", 0)) as silent:
         place = CopyPlace("127.0.0.1", silent.getsockname()[1], "t", "00" * 32)
