@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from importlib.metadata import version
 from itertools import pairwise
@@ -34,7 +34,7 @@ INTERVAL_S: Final = 60 * 30 / 62  # interval of 62 faults in 30 minutes
 STEP_S: Final = 0.1
 REST_S: Final = 12.0  # time at each size, and before each fault as a measure of undisturbed throughput
 TIMEOUT_S: Final = 120.0
-RDZV: Final = ("--nnodes=2:6", "--rdzv-backend=c10d", "--local-addr=127.0.0.1", "--rdzv-conf=last_call_timeout=5")
+RDZV: Final = ("--nnodes=2:6", "--rdzv-backend=c10d", "--rdzv-conf=last_call_timeout=5,is_host=0")
 LIGHTHOUSE: Final = ("--min_replicas=1", "--join_timeout_ms=1000", "--heartbeat_timeout_ms=1000", "--quorum_tick_ms=50")
 
 
@@ -132,10 +132,13 @@ def running(system: str, folder: Path) -> Iterator[Callable[[int], object]]:
             trial.until(trial.is_warm, TIMEOUT_S)
             yield trial.resize
         return
+    from torch.distributed import TCPStore
+
     with socket.create_server(("127.0.0.1", 0)) as door:
         port = door.getsockname()[1]
-    meeting = [*RDZV, f"--rdzv-endpoint=127.0.0.1:{port}"] if system == "torchrun" else ["--standalone"]
-    command = [str(PEERS / "torchrun"), "--max-restarts=1000", *meeting, *words]
+    store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False) if system == "torchrun" else None
+    meeting = ["--standalone"] if store is None else [*RDZV, f"--rdzv-endpoint=127.0.0.1:{port}"]
+    command = [str(PEERS / "torchrun"), "--max-restarts=1000", "--local-addr=127.0.0.1", *meeting, *words]
     environment = os.environ | {"TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{port}"}
     environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # otherwise agents that join later time out in torch 2.13
 
@@ -154,10 +157,8 @@ def running(system: str, folder: Path) -> Iterator[Callable[[int], object]]:
         yield resize
     finally:
         for one in [*nodes, *servers]:
-            one.kill()
+            one.terminate()
             one.wait()
-        for pid in living(folder):
-            os.kill(pid, signal.SIGKILL)
 
 
 def experiment(system: str, folder: Path, minutes: float) -> list[tuple[float, str]]:
@@ -172,7 +173,9 @@ def experiment(system: str, folder: Path, minutes: float) -> list[tuple[float, s
             settle(folder, size)
         for _ in range(max(1, round(minutes * 60 / INTERVAL_S))):
             changes.append((time.time(), "kill"))
-            os.kill(dice.choice(living(folder)), signal.SIGKILL)
+            while not (pids := living(folder)):
+                time.sleep(STEP_S)
+            os.kill(dice.choice(pids), signal.SIGKILL)
             time.sleep(INTERVAL_S)
     return [*changes, (time.time(), "end")]
 
@@ -186,19 +189,14 @@ def settle(folder: Path, size: int) -> None:
 
 
 def living(folder: Path) -> list[int]:
-    """Return the workers that have their log open; another process may have the number of a dead one."""
-    pids = []
-    for log in folder.glob("*.steps"):
-        with suppress(OSError):
-            pids += [int(log.stem)] * any(link.readlink() == log for link in Path(f"/proc/{log.stem}/fd").iterdir())
-    return pids
+    """Return the workers that made a step recently; another process may have the number of a dead one."""
+    recent = [log for log in folder.glob("*.steps") if time.time() - log.stat().st_mtime < 20 * STEP_S]
+    return [int(log.stem) for log in recent if Path("/proc", log.stem).exists()]
 
 
 def steps_of(folder: Path) -> list[tuple[float, int, int]]:
     """Return the time, number and workers of all logged steps, in the sequence of time."""
-    lines = [
-        line.split() for log in folder.glob("*.steps") for line in log.read_text().rpartition("\n")[0].splitlines()
-    ]
+    lines = [one.split() for log in folder.glob("*.steps") for one in log.read_text().rpartition("\n")[0].splitlines()]
     return sorted((float(at), int(step), int(workers)) for at, step, workers in lines)
 
 
