@@ -1,4 +1,4 @@
-"""A program that trains at a given speed on each node, and saves its samples when told to stop.
+"""A program that trains at a given speed on each node, and saves its samples on SIGTERM.
 
 Arguments: RECORD WORK NODE=SPEED ... Each run adds a line to RECORD: the samples at its start and at its end.
 """
