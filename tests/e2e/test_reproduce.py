@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from bftrain_replay.reproducing import EXPERIMENTS
 from bftrain_replay.reproducing.blox import draw as blox_jobs
 from bftrain_replay.reproducing.experiment import Request, published
-from bftrain_replay.reproducing.gavel import MULTI, PRIORITIES, SINGLE, STATIC, Stream, draw
+from bftrain_replay.reproducing.gavel import STREAMS, Stream, draw
 from bftrain_replay.reproducing.pollux import draw as pollux_jobs
 from tests.helpers.chromium import STICKING_OUT, Chromium, lacking
 from tests.helpers.in_process import CommandLine
@@ -26,6 +27,7 @@ from tests.helpers.sweeping import outcomes, wait_until
 
 MAKESPAN = ("reproduce", "gavel", "makespan", "--quick", "--seeds", "0,1,2")
 GROWING = ("LAS: Gavel", "LAS: Gavel with space sharing", "hierarchical: Gavel")  # run times with GPUs by jobs
+TEN_JOBS = tuple(draw(STREAMS["static"], 0, 10))
 Output = dict[str, Any]
 Reproduce = Callable[..., Output]
 
@@ -46,6 +48,16 @@ def reproduce(bftrain: CommandLine, tmp_path: Path) -> Reproduce:
 def ours(output: Output, key: str = "x", **wanted: object) -> dict[Any, float]:
     """Return our values by a field of the rows whose other fields are ``wanted``."""
     return {row[key]: row["ours"] for row in output["values"] if wanted.items() <= row.items()}
+
+
+def change_figure(
+    monkeypatch: pytest.MonkeyPatch, name: str, values: tuple[float, ...] = (), **options: str | float
+) -> None:
+    """Replace x values and options of one of Gavel's figures."""
+    figures = EXPERIMENTS["gavel"].figures
+    figure = figures[name]
+    changed = replace(figure, values=values or figure.values, options={**figure.options, **options})
+    monkeypatch.setitem(figures, name, changed)
 
 
 def write_log(path: Path, jobs: Iterable[tuple[int, int, int, int]]) -> None:
@@ -78,7 +90,7 @@ def test_a_figure_is_within_three_percent_and_drawn(reproduce: Reproduce, tmp_pa
 def test_a_figure_without_values_is_not_drawn(
     reproduce: Reproduce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bftrain_replay.reproducing.gavel._BACKLOG_S", 1e-3)
+    change_figure(monkeypatch, "las", max_backlog_s=1e-3)
     output = reproduce("gavel", "las", "--quick")
     assert [(row["ours"], row["saturated"]) for row in output["values"]] == [(None, True)] * 2
     assert output["saturated_but_published"] == 2
@@ -90,8 +102,7 @@ def test_loads_above_a_saturated_one_are_not_simulated(
     reproduce: Reproduce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads = (0.4, 50.0, 60.0, 70.0, 80.0)
-    for name, value in {"_SINGLE_LOADS": loads, "_MEASURED": "50:99", "_BACKLOG_S": 3600.0}.items():
-        monkeypatch.setattr(f"bftrain_replay.reproducing.gavel.{name}", value)
+    change_figure(monkeypatch, "rounds", loads, measure="50:99", max_backlog_s=3600.0)
     output = reproduce("gavel", "rounds", "--seeds", "0")
     assert (output["runs"], output["done"], len(outcomes(tmp_path / "out"))) == (20, 20, 12)
     assert {row["x"]: row["saturated"] for row in output["values"]} == {load: load > 1.0 for load in loads}
@@ -147,7 +158,7 @@ def test_wrong_input_is_named(
         ("pollux --quick", "philly.csv", "timestamp,duration,gpu_time\nnoon,1,1\n", "is not AdaptDL's trace"),
         ("pollux --quick", "philly.csv", "timestamp,duration,gpu_time\n2017-10-09 07:01:55,66,66\n",
          "contains 1 job of these hours"),
-        ("gavel makespan --quick", "static/multi_seed0.trace.gz", "\n".join(job.line for job in draw(STATIC, 0, 10)),
+        ("gavel makespan --quick", "static/multi_seed0.trace.gz", "\n".join(job.line for job in TEN_JOBS),
          "contains 10 jobs; 100 are needed"),
         ("ostrich cdf", "log.swf.gz", "; MaxProcs: 6\n", "has the same name as log.swf"),
     ],
@@ -217,7 +228,7 @@ def test_every_published_value_has_a_point_or_an_explanation(monkeypatch: pytest
     absent = set()
     for name in ("gavel", "blox", "pollux", "bftrain"):
         experiment = EXPERIMENTS[name]
-        made: dict[str, Any] = {"task sets": {"HPO": {}}}
+        made: dict[str, Any] = {"log": "log"}
         keys = set()
         for figure in experiment.prepare(Request(folder=tmp_path, figures=tuple(experiment.figures), made=made)):
             marks = [mark for point in figure.points for mark in figure.marks(point, {})]
@@ -263,7 +274,9 @@ def test_run_times_are_measured_one_by_one_and_not_compared_in_percent(reproduce
     assert min(by_program) < 20.0 * by_rule  # no import of the solver, which takes hundreds of milliseconds
 
 
-@pytest.mark.parametrize("stream", [SINGLE, MULTI, PRIORITIES, STATIC], ids=lambda stream: stream.file_name(0))
+@pytest.mark.parametrize(
+    "stream", [STREAMS[name] for name in ("", "multi", "priorities", "static")], ids=lambda stream: stream.file_name(0)
+)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_drawn_jobs_are_those_of_gavels_streams_to_the_last_digit(stream: Stream, seed: int) -> None:
     path = site_data("gavel/continuous") / stream.file_name(seed)
@@ -321,10 +334,7 @@ def test_pollux_within_five_percent(reproduce: Reproduce) -> None:
 # -- OStrich
 
 
-def test_ostrichs_slides_are_exact_and_need_no_logs(reproduce: Reproduce, tmp_path: Path) -> None:
-    (tmp_path / "out" / "inputs").mkdir(parents=True)
-    for name in ("slowdown", "pareto"):  # stale inputs are written again
-        write_log(tmp_path / "out" / "inputs" / f"{name}.swf", four_users(5))
+def test_ostrichs_slides_are_exact_and_need_no_logs(reproduce: Reproduce) -> None:
     output = reproduce("ostrich", "slides")
     assert [row["ours"] for row in output["values"]] == pytest.approx([row["published"] for row in output["values"]])
     assert (output["compared"], output["pairs"], output["pairs_in_published_order"]) == (6, 2, 2)
@@ -383,9 +393,10 @@ def test_an_interrupted_experiment_keeps_finished_schedules(tmp_path: Path) -> N
 # -- the study
 
 
-def test_every_set_of_the_study_has_all_points(tmp_path: Path) -> None:
+def test_every_set_of_the_study_has_all_points(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Request, "tasks", lambda _self, name, *_: name)
     figures = ("t-fwd", "p-jmax", "rescale-cost", "heuristic")
-    request = Request(folder=tmp_path, figures=figures, made={"task sets": {"a": {}, "b": {}, "c": {}}})
+    request = Request(folder=tmp_path, figures=figures, made={"log": "log"})
     assert [len(figure.points) for figure in EXPERIMENTS["bftrain"].prepare(request)] == [18, 15, 21, 45]
 
 

@@ -95,7 +95,7 @@ def _list(experiments: Iterable[Experiment], out: Output) -> None:
 
     data, tables = [], []
     for experiment in experiments:
-        figures = {figure: maker.title for figure, maker in experiment.figures.items()}
+        figures = {name: figure.title for name, figure in experiment.figures.items()}
         about = {"name": experiment.name, "title": experiment.title, "source": experiment.source}
         data.append({**about, "figures": figures})
         title = f"{experiment.name}: {experiment.title} ({experiment.source})"
@@ -117,12 +117,12 @@ def _seeds(text: str | None) -> tuple[int, ...]:
 
 
 def _check_options(experiment: Experiment, request: Request) -> None:
-    given = {"--seeds": (request.seeds, experiment.takes_seeds), "--traces": (request.traces, experiment.traces_help)}
+    given = {"--seeds": (request.seeds, experiment.takes_seeds), "--traces": (request.traces, experiment.traces)}
     for option, (value, has_effect) in given.items():
         if value and not has_effect:
             raise UsageError(f"has no effect on '{experiment.name}'", where=option, fix="omit it")
-    if experiment.traces_help and not request.traces and not experiment.without_traces.issuperset(request.figures):
-        raise UsageError("is missing", where="--traces DIR", fix=f"name {experiment.traces_help}")
+    if not request.traces and any(experiment.figures[name].needs_traces for name in request.figures):
+        raise UsageError("is missing", where="--traces DIR", fix=f"name {experiment.traces}")
 
 
 def _reproduce(
@@ -197,7 +197,8 @@ def _printed(done: Reproduction) -> RenderableType:
         if not shown and len(values) > _MOST_ROWS:
             parts.append(f"{title}: {len(values):,} values in {page.TABLE}\n")
             continue
-        headings, cells = page.text_table(figure, shown or values)
-        left = (0, *(number for number, name in enumerate(headings) if name in {"seeds", "source"}))
-        parts.append(NarrowTable(title, headings, cells, naming=2, left=left))
+        values_table = page.table_of(figure, shown or values)
+        cells, names = [[*map(page.text_of, row)] for row in values_table.rows], values_table.headings
+        left = (0, *(number for number, name in enumerate(names) if name in {"seeds", "source"}))
+        parts.append(NarrowTable(title, names, cells, naming=2, left=left))
     return Group(*parts)

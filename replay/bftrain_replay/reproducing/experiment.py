@@ -1,20 +1,22 @@
 """The vocabulary of published experiments: figures, their points, and published values.
 
-An experiment writes its input files and returns figures. A point of a figure is a point of a sweep: a set of options
-as in a sweep file (docs/how-to/sweeps.md). :mod:`results` runs all points as one sweep and repeats none.
+``published/NAME.toml`` has the figures of an experiment: their texts, lines and x values; its module makes the input
+files. A point of a figure is a point of a sweep: a set of options as in a sweep file (docs/how-to/sweeps.md).
+:mod:`results` runs all points as one sweep and repeats none.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib.resources import files
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from bftrain import toml_io
 from bftrain.errors import BadInput
 from bftrain.files import check_replaceable, prepare_folder
 from bftrain.taskfiles.files import MADE_BY, is_own_tasks, save_tasks
@@ -22,10 +24,12 @@ from bftrain.values.task import TaskSpec
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Options = Mapping[str, Any]  # point options by their names in a sweep file
+Options = Mapping[str, Any]  # point options by their names in a sweep file; plug-in files are relative to FOLDER
 Cells = Mapping[str, object]  # one row of the sweep's table, by column
 XValue = float | str
 
+FOLDER: Final = Path(__file__).parent
+PUBLISHED: Final = FOLDER / "published"
 HOUR_S: Final = 3600.0
 RATE: Final = "tasks.rate"  # the option of a point's load
 
@@ -44,11 +48,31 @@ class Mark(NamedTuple):
         return self._replace(y=ratio, saturated=self.saturated or other.saturated)
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. ``options`` must contain its seed, if it has one; points with equal options run once.
+class Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One line of a figure: its policy, the name of its jobs, and the options of its points.
 
-    The value of a point that ``divides`` is the denominator of the other value with the same line, x and seed.
+    The values of a line that ``divides`` are the denominators of the other line with this name.
     """
+
+    name: str
+    policy: str = ""
+    stream: str = ""
+    options: dict[str, Any] = {}
+    divides: bool = False
+
+
+class Quick(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The points of ``--quick``: lines, x values and seeds (default: all), further options, a suffix of line names."""
+
+    lines: tuple[str, ...] = ()
+    values: tuple[XValue, ...] = ()
+    seeds: tuple[int, ...] = ()
+    options: dict[str, Any] = {}
+    suffix: str = ""
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """One run. ``options`` must contain its seed, if it has one; points with equal options run once."""
 
     line: str
     x: XValue
@@ -57,52 +81,71 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     divides: bool = False
 
 
-ReadMarks = Callable[[Point, Cells], Iterable[Mark]]
-
-
-def columns(names: Mapping[str, str], unit: float = 1.0, *, as_x: bool = False) -> ReadMarks:
-    """Return a function that reads columns of the sweep's table, divided by ``unit``.
-
-    The keys of ``names`` extend the point's line, or are the x values (``as_x``). Values of a run stopped by its
-    backlog are saturated.
-    """
-
-    def read(point: Point, cells: Cells) -> Iterator[Mark]:
-        for label, name in names.items():
-            value = cells.get(name)
-            number = float(value) / unit if isinstance(value, int | float) else None
-            line, x = (point.line, label) if as_x else (f"{point.line}{label}", point.x)
-            yield Mark(line, x, number, cells.get("ended") == "overload")
-
-    return read
-
-
 def distribution(line: str, shares: Iterable[tuple[float, float]]) -> Iterator[Mark]:
     """Yield the steps of a distribution from values and ascending shares; of equal values the last share counts."""
     return (Mark(line, value, share) for value, share in dict(shares).items())
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """One published figure. ``marks`` reads the values of a point from its row; seeds are averaged.
+class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One published figure. Seeds are averaged.
 
     Axes are titled ``x`` and ``y``; ``form`` is how the lines are drawn: in a heat map, lines are the vertical axis.
-    ``note`` explains differences on the page. ``computed_marks`` need no run. The values of a ``machine_dependent``
-    figure are run times: its points run one by one, and are not compared in percent.
+    ``note`` explains differences on the page. ``columns`` are read from the sweep's table and divided by ``unit``;
+    their labels extend the point's line, or are the x values (``labels_are_x``). ``read`` replaces this.
+    ``computed_marks`` need no run. The values of a ``machine_dependent`` figure are run times: its points run one by
+    one, and are not compared in percent.
     """
 
-    name: str = ""  # name and title are set by the experiment
-    title: str = ""
-    x: str
+    name: str = ""
+    title: str
+    x: str = ""
     y: str
-    points: tuple[Point, ...] = ()
-    marks: ReadMarks = columns({"": "completion_s_mean"}, HOUR_S)
-    computed_marks: tuple[Mark, ...] = ()
+    lines: tuple[Line, ...] = ()
+    values: tuple[XValue, ...] = ()
+    seeds: tuple[int, ...] = (0,)
+    options: dict[str, Any] = {}
+    quick: Quick = Quick()
+    columns: dict[str, str] = {}
+    unit: float = 1.0
+    labels_are_x: bool = False
     form: Literal["lines", "steps", "points", "heat"] = "lines"
     log_x: bool = False
     log_y: bool = False
     digits: int = 2  # decimal places in tables
     note: str = ""
     machine_dependent: bool = False
+    needs_traces: bool = False
+    points: tuple[Point, ...] = ()
+    read: Callable[[Point, Cells], Iterable[Mark]] | None = None
+    computed_marks: tuple[Mark, ...] = ()
+
+    def marks(self, point: Point, cells: Cells) -> Iterator[Mark]:
+        """Yield the values of a point from its row. Values of a run stopped by its backlog are saturated."""
+        if self.read is not None:
+            yield from self.read(point, cells)
+            return
+        for label, name in self.columns.items():
+            value = cells.get(name)
+            number = float(value) / self.unit if isinstance(value, int | float) else None
+            line, x = (point.line, label) if self.labels_are_x else (f"{point.line}{label}", point.x)
+            yield Mark(line, x, number, cells.get("ended") == "overload")
+
+    def over_x(
+        self,
+        request: Request,
+        options: Callable[[Line, Any, int], Options],
+        values: Callable[[Line], Sequence[XValue]] | None = None,
+    ) -> Figure:
+        """Return the figure with a point for each line, x value and seed; ``options`` are those of one point."""
+        quick, lines = self.quick if request.quick else Quick(), self.lines
+        seeds, points = request.seeds or quick.seeds or self.seeds, []
+        for line in (line for line in lines if not quick.lines or line.name in quick.lines):
+            usual = self.values if values is None else values(line)
+            for x, seed in product(quick.values or usual, seeds):
+                own = {**self.options, **options(line, x, seed), **line.options, **quick.options}
+                name = f"{line.name}{quick.suffix}"
+                points.append(Point(line=name, x=x, seed=seed, options=own, divides=line.divides))
+        return replace(self, points=tuple(points))
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,32 +197,32 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return self.once(name, write)
 
 
-class FigureMaker(NamedTuple):
-    """The title of a figure, and the function that makes it."""
-
-    title: str
-    make: Callable[[Request], Figure]
-
-
-class Experiment(msgspec.Struct, frozen=True, kw_only=True):
+class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A published experiment. ``figures`` are in the published order.
 
-    ``traces_help`` describes the folder that ``--traces`` names; empty if the experiment reads none. The figures in
-    ``without_traces`` need no such folder.
+    ``traces`` describes the folder that ``--traces`` names; empty if the experiment reads none. ``make`` adds the
+    points or values of a requested figure.
     """
 
     name: str
     title: str
     source: str
-    figures: Mapping[str, FigureMaker]
-    traces_help: str = ""
-    without_traces: frozenset[str] = frozenset()
+    traces: str = ""
     takes_seeds: bool = False
+    figures: dict[str, Figure]
+    make: Callable[[Request, Figure], Figure]
+
+    @classmethod
+    def read(cls, name: str, make: Callable[[Request, Figure], Figure]) -> Experiment:
+        """Return the experiment of a TOML file. Its ``common`` table has fields that most figures share."""
+        about = toml_io.parse((PUBLISHED / f"{name}.toml").read_text(encoding="utf-8"), name)
+        common, described = about.pop("common", {}), about.pop("figures")
+        figures = {key: msgspec.convert({**common, **own, "name": key}, Figure) for key, own in described.items()}
+        return cls(name=name, figures=figures, make=make, **about)
 
     def prepare(self, request: Request) -> tuple[Figure, ...]:
         """Write input files and return the requested figures."""
-        makers = {name: self.figures[name] for name in request.figures}
-        return tuple(replace(maker.make(request), name=name, title=maker.title) for name, maker in makers.items())
+        return tuple(self.make(request, self.figures[name]) for name in request.figures)
 
 
 class Published(NamedTuple):
@@ -195,7 +238,7 @@ class Published(NamedTuple):
 
 def published(experiment: str) -> Iterator[Published]:
     """Yield the published values of an experiment, from the CSV file of its name."""
-    with files(__package__).joinpath("published", f"{experiment}.csv").open(encoding="utf-8") as lines:
+    with (PUBLISHED / f"{experiment}.csv").open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
             try:
                 x: XValue = float(row["x"])

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from bftrain.errors import BadInput, Interrupted
-from bftrain.files import head_of, write_text
+from bftrain.files import write_text
 from bftrain.text_formats import counted
 from bftrain.values import wire
 from bftrain_datasets.scheduling.schedule_settings import CORES, ScheduleSettings
 from bftrain_datasets.scheduling.scheduling import campaigns_table, read, simulate, utilisation_table
-from bftrain_replay.reproducing.experiment import Experiment, Figure, FigureMaker, Mark, Request, distribution
+from bftrain_replay.reproducing.experiment import PUBLISHED, Experiment, Figure, Mark, Request, distribution
 from bftrain_replay.sweeping.outcome_cache import program_sha256
 
 Runs = Mapping[str, tuple[Path, Mapping[str, Any]]]  # logs and options, by name
@@ -40,15 +42,10 @@ _POLICIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "OStrich": {"policy": "ostrich", "done_campaigns": "oldest-first"},
     "fair share": {"policy": "fairshare", "decay": "published", "half_life_s": 86_400.0},
 }
-_LOGS: Final = "a folder with logs of the Parallel Workloads Archive, *.swf or *.swf.gz"
 _QUICK_JOBS: Final = 3000
 _LEAST_SHOWN: Final = 1000  # jobs done, for a progress bar
 _PERIODS: Final = 100  # number of utilization periods
 _MOST_STRETCH: Final = 10.0  # cap of the heat map; larger values count here
-
-_HEADER: Final = "; MaxProcs: 6"
-# The jobs of both examples: number and duration by campaign, in order; user numbers start at 1
-_SLIDES: Final = {"slowdown": ((6, 1200), (6, 600)), "pareto": ((6, 600), (6, 600))}
 
 
 class ScheduleCurves(msgspec.Struct, frozen=True):
@@ -117,26 +114,18 @@ def _schedule_all(request: Request, runs: Runs) -> dict[str, ScheduleCurves]:
     return schedules
 
 
-def _slides(request: Request) -> Figure:
-    runs: dict[str, tuple[Path, Mapping[str, Any]]] = {}
-    for example, campaigns in _SLIDES.items():
-        log = request.input_path(f"{example}.swf", lambda path: head_of(path).startswith(_HEADER.encode()), "log")
-        jobs = [(user, run_s) for user, (count, run_s) in enumerate(campaigns, 1) for _ in range(count)]
-        lines = (
-            f"{n} 0 -1 {run_s} 1 -1 -1 1 {run_s} -1 1 {user} 1 1 1 1 -1 -1" for n, (user, run_s) in enumerate(jobs, 1)
-        )
-        write_text(log, "\n".join((_HEADER, *lines, "")))
-        for line, policy in {"FCFS": "fcfs", "OStrich": "ostrich"}.items():
-            runs[f"{example} {line}"] = log, {"policy": policy, "estimates": "actual"}
-    marks = []
+def _slides(request: Request) -> Iterator[Mark]:
+    """Yield each user's stretch in the first example, and the ends by OStrich in the second."""
+    runs = {
+        f"{example} {line}": (PUBLISHED / f"{example}.swf", {"policy": line.lower(), "estimates": "actual"})
+        for example, line in (("slowdown", "FCFS"), ("slowdown", "OStrich"), ("pareto", "OStrich"))
+    }
     for run, curves in _schedule_all(request, runs).items():
         example, line = run.split()
-        values = curves.stretch if example == "slowdown" else [end_s / 600.0 for end_s in curves.end_s]
-        quantity = "stretch" if example == "slowdown" else "end, 10 min"
-        if example == "slowdown" or line == "OStrich":
-            for user, value in zip(curves.user, values, strict=True):
-                marks.append(Mark(line, f"{example}: {quantity}, user {user}", value))
-    return Figure(x="", y="stretch, or end in 10 minutes", form="points", computed_marks=tuple(marks))
+        stretches = [("stretch", stretch) for stretch in curves.stretch]
+        ends = [("end, 10 min", end_s / 600.0) for end_s in curves.end_s]
+        for user, (quantity, value) in zip(curves.user, stretches if example == "slowdown" else ends, strict=True):
+            yield Mark(line, f"{example}: {quantity}, user {user}", value)
 
 
 def _summary(line: str, curves: ScheduleCurves) -> Iterator[Mark]:
@@ -163,7 +152,7 @@ def _utilization(line: str, curves: ScheduleCurves) -> Iterator[Mark]:
     return (Mark(line, (period + 0.5) / _PERIODS, mean) for period, mean in means)
 
 
-def _heat(request: Request) -> Figure:
+def _heat(request: Request) -> Iterator[Mark]:
     counts: Counter[tuple[float, float]] = Counter()
     for run, curves in _log_schedules(request).items():
         before = np.searchsorted(curves.time_s, curves.created_s)  # the utilization just before the submission
@@ -172,18 +161,7 @@ def _heat(request: Request) -> Figure:
         y = np.minimum(np.ceil(2.0 * np.array(curves.stretch)) / 2.0, _MOST_STRETCH)
         for cell in zip(x.tolist(), y.tolist(), strict=True):
             counts[cell] += 1 if run.endswith(": OStrich") else -1
-    marks = tuple(Mark(f"{stretch:g}", used, float(count)) for (used, stretch), count in sorted(counts.items()))
-    return Figure(x="utilization at the submission", y="stretch", computed_marks=marks, form="heat", digits=0)
-
-
-def _by_run(
-    request: Request,
-    read: Callable[[str, ScheduleCurves], Iterable[Mark]],
-    **fields: Any,  # noqa: ANN401 - fields of a figure
-) -> Figure:
-    """Return a figure of the marks that ``read`` returns for each schedule."""
-    marks = [mark for run, curves in _log_schedules(request).items() for mark in read(run, curves)]
-    return Figure(computed_marks=tuple(marks), **fields)
+    return (Mark(f"{stretch:g}", used, float(count)) for (used, stretch), count in sorted(counts.items()))
 
 
 def _log_schedules(request: Request) -> dict[str, ScheduleCurves]:
@@ -192,7 +170,7 @@ def _log_schedules(request: Request) -> dict[str, ScheduleCurves]:
 
 
 def _log_runs(request: Request) -> Runs:
-    paths = request.published_files("*.swf", "*.swf.gz", fix=_LOGS)
+    paths = request.published_files("*.swf", "*.swf.gz", fix=OSTRICH.traces)
     first: Mapping[str, Any] = {"first": _QUICK_JOBS} if request.quick else {}
     logs: dict[str, Path] = {}
     for path in paths[: 1 if request.quick else None]:
@@ -207,31 +185,21 @@ def _log_runs(request: Request) -> Runs:
     }
 
 
-OSTRICH: Final = Experiment(
-    name="ostrich",
-    title="OStrich",
-    source="Emeras, Pinheiro, Rzadca, Trystram, PPAM 2013",
-    figures={
-        "slides": FigureMaker("The authors' two examples: six processors, two users", _slides),
-        "summary": FigureMaker(
-            "Stretch and utilization, all campaigns",
-            partial(
-                _by_run, read=_summary, x="", y="stretch, or utilization in %", form="points", log_y=True, digits=3
-            ),
-        ),
-        "cdf": FigureMaker(
-            "Distribution of the stretch of campaigns",
-            partial(_by_run, read=_cdf, x="stretch", y="share of campaigns", form="steps", log_x=True),
-        ),
-        "users": FigureMaker(
-            "Mean stretch of each user's campaigns",
-            partial(_by_run, read=_users, x="users by mean stretch", y="mean stretch of campaigns", log_y=True),
-        ),
-        "utilization": FigureMaker(
-            "Utilization over time", partial(_by_run, read=_utilization, x="share of the time", y="utilization")
-        ),
-        "heat": FigureMaker("Number of campaigns by stretch and utilization, OStrich less fair share", _heat),
-    },
-    traces_help=_LOGS,
-    without_traces=frozenset({"slides"}),
-)
+_OF_RUN: Final[Mapping[str, Callable[[str, ScheduleCurves], Iterator[Mark]]]] = {
+    "summary": _summary,
+    "cdf": _cdf,
+    "users": _users,
+    "utilization": _utilization,
+}
+
+
+def _make(request: Request, figure: Figure) -> Figure:
+    """Add the values of all schedules."""
+    if read := _OF_RUN.get(figure.name):
+        marks = chain.from_iterable(read(run, curves) for run, curves in _log_schedules(request).items())
+    else:
+        marks = chain(_slides(request) if figure.name == "slides" else _heat(request))
+    return replace(figure, computed_marks=tuple(marks))
+
+
+OSTRICH: Final = Experiment.read("ostrich", _make)

@@ -123,7 +123,7 @@ def page(result: Reproduction) -> HtmlPage:
     results, charts = [], list[ChartFigure]()
     for figure, values in figures_with_values(result):
         charts += _charts(figure, values)
-        results.append((figure.title, _intro(figure, values), figure.name, _html_table(figure, values)))
+        results.append((figure.title, _intro(figure, values), figure.name, table_of(figure, values)))
     largest = data["largest_difference_percent"]
     close = f"<strong>{data['within_3_percent']:,} of {data['compared']:,} published values</strong>"
     lead = f"{close} are reproduced within {CLOSE:g} %; the largest difference is {largest or 0.0:.1f} %."
@@ -172,27 +172,39 @@ def _agreement(result: Reproduction) -> HtmlTable:
     return HtmlTable(label="Agreement", headings=headings, rows=rows, about=about)
 
 
-def text_table(figure: Figure, values: Sequence[Value]) -> tuple[list[str], list[list[str]]]:
-    """Return headings and cells of a figure's values, without empty columns, and without equal seeds and sources."""
-    headings = ["line", figure.x, "ours", "published", "difference", "seeds", "source"]
-    cells = [_texts(figure, value) for value in values]
-    kept = []
-    for number, (name, column) in enumerate(zip(headings, zip(*cells, strict=True), strict=True)):
-        alike = name in {"seeds", "source"} and len({*column}) == 1 and "published" not in column[0]
-        if name in {"line", figure.x, "ours"} or (any(column) and not alike):
-            kept.append(number)
-    return [headings[number] for number in kept], [[row[number] for number in kept] for row in cells]
+def table_of(figure: Figure, values: Sequence[Value]) -> HtmlTable:
+    """Return the table of a figure's values, without empty columns, and without equal seeds and sources."""
 
-
-def _texts(figure: Figure, value: Value) -> tuple[str, ...]:
     def number(value: float | None) -> str:
         return "" if value is None else f"{value:,.{figure.digits}f}"
 
-    difference = "" if value.difference_percent is None else f"{value.difference_percent:+.1f} %"
-    ours, seeds = "saturated" if value.saturated else number(value.ours), " ".join(map(str, value.seeds))
-    if value.published is not None and value.published_seeds not in {(), value.seeds}:
-        seeds = f"{seeds} (published: {' '.join(map(str, value.published_seeds))})"
-    return value.line, _x_text(value.x), ours, number(value.published), difference, seeds, value.source
+    def seeds(value: Value) -> str:
+        own, theirs = (" ".join(map(str, part)) for part in (value.seeds, value.published_seeds))
+        compared = value.published is None or value.published_seeds in {(), value.seeds}
+        return own if compared else f"{own} (published: {theirs})"
+
+    differences = [value.difference_percent for value in values]
+    columns: dict[str, list[str | HtmlCell]] = {
+        "line": [value.line for value in values],
+        figure.x: [HtmlCell(_x_text(value.x), value.x) for value in values],
+        "ours": [HtmlCell("saturated" if value.saturated else number(value.ours), value.ours) for value in values],
+        "published": [HtmlCell(number(value.published), value.published) for value in values],
+        "difference": [HtmlCell("" if part is None else f"{part:+.1f} %", part) for part in differences],
+        "seeds": [seeds(value) for value in values],
+        "source": [value.source for value in values],
+    }
+    for name in ("published", "difference", "seeds", "source"):
+        texts = {*map(text_of, columns[name])}
+        alike = name in {"seeds", "source"} and len(texts) == 1 and "published" not in min(texts)
+        if alike or texts == {""}:
+            del columns[name]
+    rows = list(zip(*columns.values(), strict=True))
+    return HtmlTable(label=figure.title, headings=list(columns), rows=rows, sortable=True, folded="All values")
+
+
+def text_of(cell: str | HtmlCell) -> str:
+    """Return the text of a table's cell."""
+    return cell.text if isinstance(cell, HtmlCell) else cell
 
 
 def _x_text(x: XValue) -> str:
@@ -203,17 +215,6 @@ def _intro(figure: Figure, values: Sequence[Value]) -> str:
     large = sum(abs(value.difference_percent or 0.0) > _EXPLAINED for value in values)
     verb = "differs" if large == 1 else "differ"
     return f"{figure.note} {counted(large, 'value')} {verb} by more than {_EXPLAINED:g} %." if large else figure.note
-
-
-def _html_table(figure: Figure, values: Sequence[Value]) -> HtmlTable:
-    headings, texts = text_table(figure, values)
-    fields = {figure.x: "x", "ours": "ours", "published": "published", "difference": "difference_percent"}
-    cells = [
-        [HtmlCell(text, getattr(value, fields[name])) if name in fields else text for name, text in pairs]
-        for value, row in zip(values, texts, strict=True)
-        for pairs in [zip(headings, row, strict=True)]
-    ]
-    return HtmlTable(label=figure.title, headings=headings, rows=cells, sortable=True, folded="All values")
 
 
 def _charts(figure: Figure, values: Sequence[Value]) -> Iterator[ChartFigure]:

@@ -10,26 +10,25 @@ import csv
 import gzip
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import cache, partial
-from importlib.resources import files
-from itertools import product
+from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from bftrain.errors import BadInput
 from bftrain.files import head_of, write_text
 from bftrain.text_formats import counted
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.task import TaskSpec
-from bftrain_replay.reproducing.experiment import Experiment, Figure, FigureMaker, Point, Request, columns
+from bftrain_replay.reproducing.experiment import PUBLISHED, Experiment, Figure, Line, Request
 from bftrain_replay.rounds.round_inputs import PHASE_COLUMNS
 
 _GPUS, _HOURS, _START_HOUR = 64, 8, 2  # number of GPUs, hours per workload, hour of the day at its start
 _RESTART_S: Final = 30.0
-_SEEDS: Final = tuple(range(1, 9))
+_FIXED, _ADAPTIVE = "fixed", "adaptive"  # kinds of jobs, in pollux.toml
 _PHASES: Final = 10
 _TRACE_FIX: Final = "the folder of AdaptDL's philly.csv; without it jobs are drawn from its shares"
 _LEAST_LOCAL: Final = {"bert": 4, "cifar10": 32, "deepspeech2": 10, "imagenet": 20, "ncf": 32, "yolov3": 4}  # samples
@@ -48,16 +47,6 @@ _BY_GPU_HOURS: Final = ((1, ("cifar10", "ncf")), (10, ("deepspeech2",)), (100, (
 _HOUR_SHARES: Final = (0.113, 0.108, 0.072, 0.119, 0.165, 0.21, 0.112, 0.101)
 _LENGTH_SHARES: Final = (0.783, 0.152, 0.046, 0.019)
 
-FIXED: Final = "fixed"  # the user chose GPUs and batch
-ELASTIC: Final = "elastic"  # the user chose the batch
-ADAPTIVE: Final = "adaptive"  # the scheduler chooses GPUs, and the task the best batch for them
-_LINES: Final = {
-    "Pollux": ("pollux", ADAPTIVE),
-    "goodput": ("goodput", ADAPTIVE),
-    "Tiresias": (f"tiresias={16 * 3600}", FIXED),
-    "Optimus+Oracle": ("optimus-by-one", ELASTIC),
-}
-
 
 class Batch(NamedTuple):
     """One batch size of a model: training steps, noise scale by tenth of the training, seconds per step by GPUs."""
@@ -72,7 +61,7 @@ class Batch(NamedTuple):
 def models() -> Mapping[str, Mapping[int, Batch]]:
     """Return the models by name, each by batch size; the first batch is the initial one."""
     by_model: dict[str, dict[int, Batch]] = {}
-    with files(__package__).joinpath("published", "pollux_models.csv").open(encoding="utf-8") as lines:
+    with (PUBLISHED / "pollux_models.csv").open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
             noise = tuple(float(row[f"noise_{number}"]) for number in range(_PHASES))
             step_s = {int(name[5:]): float(cell) for name, cell in row.items() if name.startswith("gpus_") and cell}
@@ -137,7 +126,7 @@ def _trace(path: Path | None) -> Sequence[tuple[float, float]]:
 
 
 def tasks(seed: int, count: int, trace: Path | None, kind: str) -> list[TaskSpec]:
-    """Draw jobs as tasks. Work is in samples, or if ``ADAPTIVE`` in samples of the model's initial batch."""
+    """Draw jobs as tasks. Work is in samples, or if adaptive in samples of the model's initial batch."""
     return [_task(f"{job.model}-{number}", job, kind) for number, job in enumerate(draw(seed, count, trace))]
 
 
@@ -145,11 +134,11 @@ def _task(name: str, job: Job, kind: str) -> TaskSpec:
     model = models()[job.model]
     initial, batch = next(iter(model.values())), model[job.batch]
     curve, work, largest = curves(job.model)[0], initial.steps * initial.samples, max(model)
-    if kind != ADAPTIVE:
+    if kind != _ADAPTIVE:
         curve = _curve({gpus: job.batch / step_s for gpus, step_s in batch.step_s.items()})
         work, largest = batch.steps * job.batch, job.batch
     most = 1 if job.model == _NOT_SCALED else min(_GPUS, largest // _LEAST_LOCAL[job.model])
-    least, most = (job.gpus, job.gpus) if kind == FIXED else (1, most)
+    least, most = (job.gpus, job.gpus) if kind == _FIXED else (1, most)
     return TaskSpec(
         name=name,
         submit_s=job.submit_s,
@@ -197,37 +186,21 @@ def _phases(request: Request) -> str:
     return str(path)
 
 
-def _over_load(request: Request, x: str, loads: Sequence[float]) -> Figure:
-    """Return mean completion times over the relative job loads; of a single load, by workload."""
+def _make(request: Request, figure: Figure) -> Figure:
+    """Add points over the relative job load, or at load 1 over the workloads, which are the seeds."""
     trace = request.published_files("philly*.csv", "philly*.csv.gz", fix=_TRACE_FIX)[0] if request.traces else None
-    seeds = request.seeds or ((6,) if request.quick else _SEEDS)
-    points = []
-    for line, (policy, kind) in _LINES.items():
-        for load, seed in product((1.0,) if request.quick else loads, seeds):
-            name = f"{kind}-{load:g}-{seed}{'-trace' if trace else ''}.csv"
-            path = request.tasks(name, tasks, seed, round(160 * load), trace, kind)
-            options = {"cluster": str(_GPUS), "tasks": path, "policy": policy, "round_s": 60.0}
-            if kind == ADAPTIVE:
-                options["phases"] = request.once("phases", partial(_phases, request))
-            points.append(Point(line=line, x=float(seed) if len(loads) == 1 else load, seed=seed, options=options))
-    marks = columns({"": "completion_s_mean"})
-    return Figure(x=x, y="mean completion time, s", points=tuple(points), marks=marks, digits=0)
+
+    def options(line: Line, load: float, seed: int) -> dict[str, Any]:
+        name = f"{line.stream}-{load:g}-{seed}{'-trace' if trace else ''}.csv"
+        made = {"tasks": request.tasks(name, tasks, seed, round(160 * load), trace, line.stream), "policy": line.policy}
+        if line.stream == _ADAPTIVE:
+            made["phases"] = request.once("phases", lambda: _phases(request))
+        return made
+
+    figure = figure.over_x(request, options)
+    if figure.name == "workloads":
+        figure = replace(figure, points=tuple(replace(point, x=float(point.seed)) for point in figure.points))
+    return figure
 
 
-POLLUX: Final = Experiment(
-    name="pollux",
-    title="Pollux",
-    source="Qiao and others, OSDI 2021",
-    figures={
-        "workloads": FigureMaker(
-            "Mean completion time of each workload (section 5.3)", partial(_over_load, x="workload", loads=(1.0,))
-        ),
-        "load": FigureMaker(
-            "Mean completion time over the relative job load (figure 8a)",
-            partial(_over_load, x="relative job load", loads=(0.5, 1.0, 1.5, 2.0)),
-        ),
-    },
-    traces_help="the folder of AdaptDL's philly.csv",
-    without_traces=frozenset({"workloads", "load"}),
-    takes_seeds=True,
-)
+POLLUX: Final = Experiment.read("pollux", _make)

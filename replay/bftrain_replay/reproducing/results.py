@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, combinations
-from pathlib import Path
 from statistics import fmean
 from typing import Final, NamedTuple, Self
 
@@ -15,6 +14,7 @@ import msgspec
 
 from bftrain.values import wire
 from bftrain_replay.reproducing.experiment import (
+    FOLDER,
     RATE,
     Experiment,
     Figure,
@@ -51,7 +51,7 @@ def run_all(
             keys = [key for key in wave if key not in rows]
             if keys:
                 spec = {"title": title, "cases": [dict(points[key].options) for key in keys]}
-                rows |= zip(keys, run(PreparedSweep.of(spec, Path("/")), timed), strict=True)
+                rows |= zip(keys, run(PreparedSweep.of(spec, FOLDER), timed), strict=True)
             for key in keys:
                 if rows[key].cells.get("ended") == OVERLOAD:
                     saturated.setdefault(wave[key], rows[key])
