@@ -14,6 +14,7 @@ import numpy as np
 
 from bftrain_replay.rounds.pair_shares import PairModels
 from bftrain_replay.rounds.round_inputs import Floats, Places
+from bftrain_solvers.arrays import distinct_rows
 from bftrain_solvers.knapsack.compiled_knapsack import call_compiled
 from bftrain_solvers.sharing.policies import water_filling_shares
 from bftrain_solvers.sharing.published import allox_shares
@@ -171,8 +172,8 @@ def _central(
         goal = goal / goal.max()
     part = np.round(np.log(np.maximum(goal / market.speeds.max(axis=1), _LEAST)), _DIGITS)
     keys = np.column_stack((market.speeds, market.nodes, model, part))
-    _, first, group, many = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
-    group, model, goal = group.ravel(), model[first], goal[first]
+    first, group, many = distinct_rows(keys)
+    model, goal = model[first], goal[first]
     groups = _Groups(
         market.speeds[np.ix_(first, open_kinds)],
         market.nodes[first],
@@ -268,8 +269,8 @@ def _finish_time_middle(market: ShareDemands, shares: Floats, needed: Floats) ->
     speeds, nodes, counts = market.speeds, market.nodes, market.counts
     reached = np.minimum(needed, (speeds * shares).sum(axis=1))
     keys = np.column_stack((speeds, nodes, np.round(reached / speeds.max(axis=1), _DIGITS)))
-    _, first, group, counted = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
-    many, group, table = counted.astype(np.float64), group.ravel(), speeds[first]
+    first, group, counted = distinct_rows(keys)
+    many, table = counted.astype(np.float64), speeds[first]
     means = np.column_stack([np.bincount(group, column) for column in shares.T]) / many[:, None]
     inside = _SLACK / 4.0 * min(1.0 / counts.size, float(counts.min() / nodes.sum()))
     middle = np.where(table > 0.0, (1.0 - _SLACK / 2.0) * means + inside, 1.0)

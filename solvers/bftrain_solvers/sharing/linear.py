@@ -6,11 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bftrain_solvers.arrays import Floats
-
-Places = NDArray[np.intp]
+from bftrain_solvers.arrays import Floats, Places
 
 _PRECISE: Final = {"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9}
 _OPTIMAL: Final = 0

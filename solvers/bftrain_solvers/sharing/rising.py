@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from bftrain_solvers.arrays import Floats, Mask
-from bftrain_solvers.sharing.linear import LinearRows, Places, maximise
+from bftrain_solvers.arrays import Floats, Mask, Places, distinct_rows
+from bftrain_solvers.sharing.linear import LinearRows, maximise
 
 _SMALL: Final = 160  # minimum number of tasks; below it, all are in doubt
 _FEWEST: Final = 64  # tasks in doubt at first
@@ -159,12 +159,12 @@ def rise(market: ShareDemands, level: Floats, rate: Floats, hint: Floats | None 
         (market.speeds / largest[:, None], market.nodes, np.minimum(level / largest, 1.0), np.ldexp(steep, -bits))
     )
     # Equal tasks may have equal shares, and are therefore treated as a single task with all their nodes
-    alike, place, many = np.unique(table, axis=0, return_inverse=True, return_counts=True)
-    place, kinds = place.reshape(-1), len(market.counts)
+    first, place, many = distinct_rows(table)
+    alike, kinds = table[first], len(market.counts)
     even = ShareDemands(alike[:, :kinds], alike[:, kinds] * many, market.counts)
     low, steep = alike[:, kinds + 1], alike[:, kinds + 2]
     wants = (low > 0.0) | (steep > 0.0)
-    those = ShareDemands(even.speeds[wants], even.nodes[wants], even.counts)
+    those = even if wants.all() else ShareDemands(even.speeds[wants], even.nodes[wants], even.counts)
     risen = Rise(those, low[wants], steep[wants]).solved(hint)
     shares = np.zeros(even.speeds.shape)
     shares[wants] = risen.shares
