@@ -117,6 +117,8 @@ def _run(jobs: Sequence[SweepPass], workers: int) -> Iterator[Message]:
     running: dict[str, tuple[SweepPass, ForkedPass[bytes], float]] = {}  # passes, children, start times
     uses = Counter[Hashable](key for job in jobs for key in _inputs_of(job))
     registry.load("solver", "exact")  # saves an import in most children; other solvers may start threads
+    if any(job.rounds is not None for job in jobs):
+        import scipy.optimize  # noqa: F401, PLC0415 - as above, 0.5 s; starts no thread
     while waiting or running:
         while waiting and len(running) < workers:
             job = waiting.popleft()
