@@ -14,7 +14,7 @@ from bftrain.errors import UnknownName, UsageError
 from bftrain_replay.commands.sweep import executor_of, finish, sweep_watch, worker_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from bftrain_replay.sweeping.sweep import PreparedSweep
     from bftrain_replay.sweeping.sweep_passes import OutcomeFile, PassExecutor
     from bftrain_replay.sweeping.sweep_table import PointRow
+
+    Executors = Mapping[bool, PassExecutor]  # for points whose run times are measured, and for all other points
 
 _MOST_SEED: Final = 2**32 - 1
 _MOST_ROWS: Final = 50  # maximum printed rows of a figure without published values
@@ -86,8 +88,8 @@ def command(  # noqa: PLR0913 - one argument for each option
     )
     _check_options(experiment, request)
     cached = CachedExecutor(executor_of(folder, jobs, dask, dask_options), OutcomeCache.of_user(), keeps=not dask)
-    one_by_one = LocalExecutor(1, folder / PRINTS)
-    _reproduce(experiment, request, folder, lambda timed: one_by_one if timed else cached, out)
+    executors = {False: cached, True: LocalExecutor(1, folder / PRINTS)}
+    _reproduce(experiment, request, folder, executors, out)
 
 
 def _list(experiments: Iterable[Experiment], out: Output) -> None:
@@ -125,9 +127,7 @@ def _check_options(experiment: Experiment, request: Request) -> None:
         raise UsageError("is missing", where="--traces DIR", fix=f"name {experiment.traces}")
 
 
-def _reproduce(
-    experiment: Experiment, request: Request, folder: Path, executor: Callable[[bool], PassExecutor], out: Output
-) -> None:
+def _reproduce(experiment: Experiment, request: Request, folder: Path, executors: Executors, out: Output) -> None:
     from bftrain.cli.interruption import unterminated
     from bftrain.result_folder import ResultFolder
     from bftrain_replay.drawing import vega
@@ -139,7 +139,7 @@ def _reproduce(
     page.check_pictures(folder, request)
     with ResultFolder(folder, page.KIND, continues=continues, advice="name another folder") as result:
         with OutcomeFile(folder) as outcomes:
-            done = _run(experiment, request, outcomes, executor, out)
+            done = _run(experiment, request, outcomes, executors, out)
         written = not done.count(PointState.OPEN) or not result.holds_finished
         if written:
             with unterminated():
@@ -157,11 +157,7 @@ def _reproduce(
 
 
 def _run(
-    experiment: Experiment,
-    request: Request,
-    outcomes: OutcomeFile,
-    executor: Callable[[bool], PassExecutor],
-    out: Output,
+    experiment: Experiment, request: Request, outcomes: OutcomeFile, executors: Executors, out: Output
 ) -> Reproduction:
     """Run the open points, until all are done or interrupted; failed points are tried again."""
     from msgspec.structs import replace
@@ -179,7 +175,7 @@ def _run(
         def run(sweep: PreparedSweep, timed: bool) -> Sequence[PointRow]:  # noqa: FBT001 - a callback
             with shown_progress(out) as shown:
                 watch = sweep_watch(shown)
-                sweep.run(outcomes, executor(timed), retry_failed=True, watch=watch, stopping=interrupted)
+                sweep.run(outcomes, executors[timed], retry_failed=True, watch=watch, stopping=interrupted)
             return sweep.swept(outcomes.known).rows
 
         return Reproduction(experiment, request, figures, run_all(experiment.title, figures, run))

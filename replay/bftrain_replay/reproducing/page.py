@@ -162,11 +162,12 @@ def _cards(data: Mapping[str, Any], values: Sequence[Value]) -> Iterator[tuple[s
 
 
 def _agreement(result: Reproduction) -> HtmlTable:
-    rows = []
-    for name, values in result.values.items():
-        agreement = Agreement.of(values)
-        if agreement.largest is not None:
-            rows.append((name, f"{agreement.compared:,}", f"{agreement.close:,}", f"{agreement.largest:.1f} %"))
+    by_figure = {name: Agreement.of(values) for name, values in result.values.items()}
+    rows = [
+        (name, f"{found.compared:,}", f"{found.close:,}", f"{found.largest:.1f} %")
+        for name, found in by_figure.items()
+        if found.largest is not None
+    ]
     headings = ("figure", "compared", f"within {CLOSE:g} %", "largest")
     about = {figure.name: figure.title for figure in result.figures}
     return HtmlTable(label="Agreement", headings=headings, rows=rows, about=about)
@@ -230,12 +231,8 @@ def _charts(figure: Figure, values: Sequence[Value]) -> Iterator[ChartFigure]:
     ]
     if not data:
         return
-    crosses = any(one["from"] == "published" for one in data)
-    captions = (
-        [f"{'Points' if figure.form == 'points' else 'Lines'} are our results, crosses published ones."]
-        if crosses
-        else []
-    )
+    crosses, ours = any(one["from"] == "published" for one in data), "Points" if figure.form == "points" else "Lines"
+    captions = [f"{ours} are our results, crosses published ones."] if crosses else []
     captions += ["Saturated points are not drawn."] if any(value.saturated for value in values) else []
     spec = _heat_map(figure, values) if figure.form == "heat" else _lines(figure, values, crosses=crosses)
     yield ChartFigure(

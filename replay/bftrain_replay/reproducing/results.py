@@ -184,23 +184,18 @@ class Reproduction:
 def _value(figure: Figure, marks: Mapping[int, Mark], one: Published | None) -> Value:
     """Compare with the mean over the published seeds, or over all seeds if no published seed ran."""
     used = {seed: mark for seed, mark in marks.items() if one and seed in one.seeds} or marks
-    numbers, saturated = (
-        [mark.y for mark in used.values() if mark.y is not None],
-        any(m.saturated for m in used.values()),
+    numbers = [mark.y for mark in used.values() if mark.y is not None]
+    saturated, mark, seeds = (
+        any(mark.saturated for mark in used.values()),
+        next(iter(marks.values())),
+        tuple(sorted(used)),
     )
-    mark, seeds = next(iter(marks.values())), tuple(sorted(used))
-    value = Value(
-        figure=figure.name,
-        line=mark.line,
-        x=mark.x,
-        seeds=seeds,
-        ours=None if saturated or len(numbers) < len(used) else fmean(numbers),
-        saturated=saturated,
-    )
+    ours = None if saturated or len(numbers) < len(used) else fmean(numbers)
+    value = Value(figure=figure.name, line=mark.line, x=mark.x, seeds=seeds, ours=ours, saturated=saturated)
     if one is None:
         return value
     comparable = one.seeds in {(), seeds} and one.value and not figure.machine_dependent
-    difference = 100.0 * (value.ours / one.value - 1.0) if comparable and value.ours is not None else None
+    difference = 100.0 * (ours / one.value - 1.0) if comparable and ours is not None else None
     return msgspec.structs.replace(
         value, published=one.value, difference_percent=difference, published_seeds=one.seeds, source=one.source
     )
