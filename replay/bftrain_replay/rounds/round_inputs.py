@@ -42,6 +42,7 @@ class PairTable:
     def __init__(self, file: str) -> None:
         self._pairs = load_pair_speeds(Path(file)) if file else ()
         self._of = {(*pair.models, pair.nodes): pair for pair in self._pairs}
+        self._gangs = [tuple((model, pair.nodes) for model in pair.models) for pair in self._pairs]
         self._among: tuple[frozenset[tuple[str, int]], tuple[PairSpeeds, ...]] = frozenset(), ()  # the last answer
 
     def between(
@@ -55,8 +56,9 @@ class PairTable:
     def among(self, models: AbstractSet[tuple[str, int]]) -> tuple[PairSpeeds, ...]:
         """Return the pairs with both models present, in this gang."""
         if models != self._among[0]:
-            found = (pair for pair in self._pairs if all((model, pair.nodes) in models for model in pair.models))
-            self._among = frozenset(models), tuple(found)
+            both = zip(self._pairs, self._gangs, strict=True)
+            found = tuple(pair for pair, (one, other) in both if one in models and other in models)
+            self._among = frozenset(models), found
         return self._among[1]
 
     def speeds(self, one: str, other: str, nodes: int, kind: str) -> tuple[float, float]:
