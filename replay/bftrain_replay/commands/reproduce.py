@@ -88,7 +88,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     )
     _check_options(experiment, request)
     cached = CachedExecutor(executor_of(folder, jobs, dask, dask_options), OutcomeCache.of_user(), keeps=not dask)
-    executors = {False: cached, True: LocalExecutor(1, folder / PRINTS)}
+    executors: Executors = {False: cached, True: LocalExecutor(1, folder / PRINTS)}
     _reproduce(experiment, request, folder, executors, out)
 
 

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from bftrain_replay.rounds.round_result import RoundResult
+from bftrain_solvers.sharing.linear import LinearRows, maximise
 
 PERCENTS: Final = tuple(range(2, 101, 2))
 
@@ -42,3 +43,20 @@ class TaskQuantiles:
             percentiles += np.percentile(took_s, PERCENTS, method="higher").tolist()
         finite = (None if value == np.inf else value for value in percentiles)
         return dict(zip(self.figures, finite, strict=True))
+
+
+class AfterFirstSolve:
+    """Empty metric: solves a small problem before the run, to exclude the solver import from run times."""
+
+    name: Final = "after-first-solve"
+    figures: Final = ()
+
+    def __init__(self) -> None:
+        one = np.ones(1)
+        maximise(
+            one, LinearRows(data=(one,), row=(np.zeros(1, dtype=int),), column=(np.zeros(1, dtype=int),), limits=one)
+        )
+
+    def measure(self, _run: RoundResult) -> Mapping[str, float]:
+        """Return no numbers."""
+        return {}
