@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import msgspec
 
-from bftrain import text_formats
 from bftrain.deciding.admission import FirstComeAdmission
 from bftrain.deciding.task_table import TaskEntry, TaskTable
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin, raised
@@ -109,8 +108,7 @@ class AdmissionControl:
             for place, task in enumerate(tasks):
                 most = limits[task.name]
                 if most != NO_LIMIT and most < task.min_nodes:
-                    limit = text_formats.counted(most, "node")
-                    what = f"limits task '{task.name}' to {limit}, but it needs {task.min_nodes}"
+                    what = f"limits task '{task.name}' to {most} node{'s' * (most > 1)}, but it needs {task.min_nodes}"
                     raise BrokenPlugin(what, where=self._where, fix="exclude tasks with a limit below min_nodes")
                 if most != NO_LIMIT and most < task.max_nodes:
                     tasks[place] = msgspec.structs.replace(task, max_nodes=most)
