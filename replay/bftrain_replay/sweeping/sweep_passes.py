@@ -62,7 +62,6 @@ _LATER_DEFAULTS: Final[tuple[tuple[str, object], ...]] = (  # settings added sin
     *(("racks", {}), ("speed_error", 0.0), ("profiled", 0.0), ("learning", "no"), ("per_host", "")),
     *(("cpus", ""), ("memory_gb", ""), ("turn_s", 0.0)),
 )
-_LATER_IN_REPLAYS: Final[tuple[tuple[str, object], ...]] = (("policy", ""), ("round_s", 360.0))  # rounds had them
 # Objectives without an effect of turn_s
 _NO_TURNS: Final = {"throughput", "speedup", "weighted", "goodput", "deadline", "completion", "proportional", "cost"}
 _BY_SERVICE: Final = {"las", "isolated"}  # solvers that take turns with any objective
@@ -94,7 +93,7 @@ class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def id(self) -> str:
         """A hash of all inputs. Later settings at their defaults do not change it."""
-        later = (*_LATER_DEFAULTS, *(_LATER_IN_ROUNDS if self.kind is RunKind.ROUNDS else _LATER_IN_REPLAYS))
+        later = (*_LATER_DEFAULTS, *(_LATER_IN_ROUNDS if self.kind is RunKind.ROUNDS else ()))
         settings: dict[str, object] = {}
         for name, value in self.settings.items():
             if (name, value) not in later:
