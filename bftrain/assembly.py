@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from bftrain import registry
-from bftrain.config import Settings
+from bftrain.config import LiveSettings, Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.placement import ConsolidatedPlacement
 from bftrain.deciding.solve_with_fallback import ask, limits_after
@@ -60,13 +60,13 @@ def build_harvester(
         raise BadConfig(what, fix=f"use {'exact, ' if asked.level_coupling else ''}highs, gurobi or cbc as the solver")
     return Harvester(
         solver=chosen,
-        fallback=fallback or (find_solver(settings.fallback) if settings.fallback and not settings.policy else None),
+        fallback=fallback or (find_solver(settings.fallback) if settings.fallback and not _policy(settings) else None),
         objective=wanted,
         admission=resolve_admission(_admission(settings), settings.max_tasks, settings.entities),
         placement=_placement(settings),
         place_of=place_of(settings.racks),
         horizon_s=settings.horizon_s,
-        turn_s=0.0 if settings.policy else settings.turn_s,
+        turn_s=0.0 if _policy(settings) else settings.turn_s,
         limits=Limits(
             deadline_s=settings.solver_deadline_s, relative_gap=settings.solver_gap, threads=settings.solver_threads
         ),
@@ -77,14 +77,19 @@ def build_harvester(
     )
 
 
+def _policy(settings: Settings) -> str:
+    """Return the policy of rounds that decides instead of the solver; empty if there is none."""
+    return settings.policy if isinstance(settings, LiveSettings) else ""
+
+
 def _admission(settings: Settings) -> str:
     """Return the admission; a policy of rounds orders all tasks itself."""
-    return "all" if settings.policy and settings.admission == Settings().admission else settings.admission
+    return "all" if _policy(settings) and settings.admission == Settings().admission else settings.admission
 
 
 def solver_of(settings: Settings) -> Solver:
     """Return the solver of the settings, or the one that asks their policy of rounds."""
-    if not settings.policy:
+    if not _policy(settings):
         return find_solver(settings.solver)
     made: Solver = registry.round_solver()(settings)
     return made

@@ -36,15 +36,6 @@ class Settings(Mapped, frozen=True, kw_only=True):
     ] = "greedy"
     objective: Annotated[str, Option("Objective of decisions: a name, or FILE.py:FUNCTION")] = "throughput"
     admission: Annotated[str, Option("Rule for the tasks that compete")] = "first-come"
-    policy: Annotated[
-        str,
-        Option(
-            "Live: a policy of rounds (see bftrain rounds) that chooses the tasks of each round, instead of a solver",
-            default="none",
-            rare=True,
-        ),
-    ] = ""
-    round_s: Annotated[float, Option("Live, with a policy: length of a round in seconds", above=0.0, rare=True)] = 360.0
     placement: Annotated[
         str,
         Option("Rule for the choice of nodes; auto: neighbours, with racks consolidated, by published rules grouped"),
@@ -74,11 +65,20 @@ class Settings(Mapped, frozen=True, kw_only=True):
         checks.mapped(self, "racks", str)
 
 
+class LiveSettings(Settings, frozen=True, kw_only=True):
+    """Settings of the decisions of a live run: by a solver after each event, or by a policy at the start of rounds."""
+
+    policy: Annotated[
+        str, Option("Policy of rounds that chooses the tasks of each round, instead of a solver", default="none")
+    ] = ""
+    round_s: Annotated[float, Option("With a policy: length of a round in seconds", above=0.0)] = 360.0
+
+
 def recorded_settings(text: bytes | str, where: str) -> Settings:
     """Decode the settings of a journal. Versions without ``turn_s`` decided with a value of 0."""
-    settings = wire.decode(text, Settings, where=where)
-    earlier = "turn_s" not in wire.decode(text, dict[str, object], where=where)
-    return msgspec.structs.replace(settings, turn_s=0.0) if earlier else settings
+    names = wire.decode(text, dict[str, object], where=where)
+    settings = wire.decode(text, LiveSettings if "policy" in names else Settings, where=where)
+    return settings if "turn_s" in names else msgspec.structs.replace(settings, turn_s=0.0)
 
 
 def merged(path: Path | None, given: Mapping[str, object], kind: type[S]) -> S:

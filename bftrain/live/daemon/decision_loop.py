@@ -25,7 +25,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Final
 
-from bftrain.config import Settings
+from bftrain.config import LiveSettings
 from bftrain.deciding.harvester import DecisionRequest, Harvester
 from bftrain.deciding.solve_with_fallback import ChosenSizes
 from bftrain.errors import BftrainError, Fault
@@ -56,7 +56,7 @@ class DecisionLoop:
 
     _harvester: Harvester
     _journal: Journal
-    _settings: Settings
+    _settings: LiveSettings
     _store: TaskStore
     _tasks: TaskManager
     _nodes: NodeManager

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from bftrain import config, text_formats, toml_io
-from bftrain.config import Settings, line_of
+from bftrain.config import LiveSettings, line_of
 from bftrain.errors import BadConfig, BadValue, BftrainError, UnknownName
 from bftrain.live import timeouts
 from bftrain.live.schedulers.base import Count, NotNegative, PoolSettings, Positive, Site, Text, Word, pools_of
@@ -243,7 +243,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
         default_factory=lambda: {"name": "local"}
     )
     kinds: Mapping[str, str | tuple[str, ...]] = {}  # node sets by kind of node
-    deciding: Settings = Settings()
+    deciding: LiveSettings = LiveSettings()
     agents: Agents = Agents()
     api: Api = Api()
     times: Times = Times()

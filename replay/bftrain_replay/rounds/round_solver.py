@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from bftrain.config import Settings
+from bftrain.config import LiveSettings
 from bftrain.errors import BftrainError
 from bftrain.ports import Availability, SolverCapabilities
 from bftrain.values.curve import SpeedCurve
@@ -30,7 +30,7 @@ _NEVER_S: Final = 1e15  # submission time of rows that no task uses yet
 _ANY: Final = SpeedCurve(nodes=(1,), rate=(1.0,))
 
 
-def make(settings: Settings) -> RoundSolver:
+def make(settings: LiveSettings) -> RoundSolver:
     """Return the solver for these settings; raise for an unknown policy."""
     return RoundSolver(
         RoundSettings(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final, TypeAlias
 
-import msgspec
 from msgspec.structs import force_setattr
 
-from bftrain.config import Settings, changed
+from bftrain.config import LiveSettings, Settings, changed
+from bftrain.errors import BadInput
 from bftrain.values import checks
 from bftrain.values.options import AUTO, HORIZON_S, Option
 from bftrain_replay.simulation.progress_kept import FORMS, MEMORY, TASK, ProgressKept
@@ -113,8 +113,6 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self) -> None:
         """Validate all fields, and raise for settings that the chosen rules do not know."""
         super().__post_init__()
-        if self.policy:
-            checks.reject(self, "policy", "is for live runs", "omit it; bftrain rounds simulates policies of rounds")
         if self.semantics == PUBLISHED:
             _as_published(self)
             for name in _REFUSED_BY_PUBLISHED:
@@ -144,7 +142,12 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     @classmethod
     def of(cls, settings: Settings) -> ReplaySettings:
         """Return ``settings`` as replay settings; missing fields get their defaults."""
-        return settings if isinstance(settings, cls) else cls(**msgspec.structs.asdict(settings))
+        if isinstance(settings, cls):
+            return settings
+        if isinstance(settings, LiveSettings) and settings.policy:
+            fix = "simulate the policy with bftrain rounds"
+            raise BadInput(f"decided in rounds by the policy '{settings.policy}'", where="settings", fix=fix)
+        return cls(**{name: getattr(settings, name) for name in Settings.__struct_fields__})
 
 
 def _as_published(settings: ReplaySettings) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 import bftrain
-from bftrain import Harvester, NodesJoined, Settings, SpeedCurve, TaskFinished, TaskMeasured, TaskSpec, TaskSubmitted
-from bftrain.errors import BadInput, UnknownName
+from bftrain import Harvester, NodesJoined, SpeedCurve, TaskFinished, TaskMeasured, TaskSpec, TaskSubmitted
+from bftrain.config import LiveSettings
+from bftrain.errors import UnknownName
 from bftrain.values.events import Event
 from tests.helpers.round_cases import gang
 
@@ -32,7 +33,7 @@ class RoundsByHand:
     """A live run on a clock of its own, whose tasks train at the speeds of their curves."""
 
     def __init__(self, policy: str, cluster: Mapping[str, int], tasks: Sequence[TaskSpec]) -> None:
-        self.harvester: Harvester = bftrain.build_harvester(Settings(policy=policy, round_s=ROUND_S))
+        self.harvester: Harvester = bftrain.build_harvester(LiveSettings(policy=policy, round_s=ROUND_S))
         self._nodes = [
             NodesJoined(time_s=0.0, nodes=tuple(f"{kind}-{number}" for number in range(count)), kind=kind)
             for kind, count in cluster.items()
@@ -100,17 +101,12 @@ def test_a_task_that_keeps_its_nodes_is_not_stopped() -> None:
 
 def test_an_unknown_policy_is_an_error_at_the_start() -> None:
     with pytest.raises(UnknownName, match="max-mim"):
-        bftrain.build_harvester(Settings(policy="max-mim"))
-
-
-def test_a_replay_names_the_command_that_simulates_policies() -> None:
-    with pytest.raises(BadInput, match="bftrain rounds"):
-        bftrain.ReplaySettings(policy="max-min")
+        bftrain.build_harvester(LiveSettings(policy="max-mim"))
 
 
 def test_an_elastic_task_runs_at_its_smallest_size() -> None:
     curve = SpeedCurve(nodes=(1, 4), rate=(1.0, 3.0))
-    harvester = bftrain.build_harvester(Settings(policy="fifo", round_s=ROUND_S))
+    harvester = bftrain.build_harvester(LiveSettings(policy="fifo", round_s=ROUND_S))
     task = TaskSpec(name="a", min_nodes=2, max_nodes=4, curve=curve, work_samples=100.0)
     harvester.absorb(NodesJoined(time_s=0.0, nodes=("n1", "n2", "n3")), TaskSubmitted(time_s=0.0, spec=task))
     assert dict(harvester.decide(0.0).sizes) == {"a": 2}
