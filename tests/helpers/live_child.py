@@ -21,7 +21,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bftrain import Availability, Journal, Limits, Settings, Solution, ValueTable, registry
+from bftrain import Availability, Journal, Limits, Solution, ValueTable, registry
+from bftrain.config import LiveSettings
 from bftrain.live import process, timeouts
 from bftrain.live.daemon.task_manager import LauncherPool, TaskManager
 from bftrain.live.daemon.task_store import TaskStore
@@ -157,7 +158,7 @@ def site_of(folder: Path, solver: str) -> SiteSettings:
         state=str(folder),
         launcher="world",
         scheduler={"name": "world"},
-        deciding=Settings(solver=solver, max_tasks=6),
+        deciding=LiveSettings(solver=solver, max_tasks=6),
         agents=Agents(used=False),
         times=Times(drain_s=5.0),
     )

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from bftrain import Availability, Journal, Run, Settings, Submission, TaskView, registry
+from bftrain import Availability, Journal, Run, Submission, TaskView, registry
+from bftrain.config import LiveSettings
 from bftrain.journal import JournalStalled
 from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService
@@ -333,7 +334,7 @@ def site_of(folder: Path, world: World, **changes: Any) -> SiteSettings:  # noqa
         "state": home,
         "launcher": "inside",
         "scheduler": {"name": "inside"},
-        "deciding": Settings(),
+        "deciding": LiveSettings(),
         "agents": Agents(used=world.agents, preload=(), patience_s=0.01),  # so that Times say how long is waited
         "times": Times(drain_s=5.0, reunion_s=5.0),
     }

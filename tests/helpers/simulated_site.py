@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
-from bftrain import Journal, Rerun, Run, Settings, SpeedCurve, Submission
+from bftrain import Journal, Rerun, Run, SpeedCurve, Submission
+from bftrain.config import LiveSettings
 from bftrain.live.model.schemas import Caller
 from bftrain.live.model.site_config import KeepSettings
 from tests.helpers.live_callers import CHIEF
@@ -56,7 +57,7 @@ class SimulatedSite:
 
     async def run(self) -> None:
         """Simulate all days, and then the rest of the tasks."""
-        settings = Settings(objective="hierarchical", max_tasks=20)
+        settings = LiveSettings(objective="hierarchical", max_tasks=20)
         step, steps = 0, self.days * STEPS_A_DAY
         with mock.patch.object(time, "time", self._now):
             while step < steps or self._left:

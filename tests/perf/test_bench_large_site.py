@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 import pytest
 
-from bftrain import Client, Run, Settings, SpeedCurve, Submission
+from bftrain import Client, Run, SpeedCurve, Submission
+from bftrain.config import LiveSettings
 from bftrain.live.model.site_config import Api
 from tests.helpers.figures import Figures
 from tests.helpers.live_inside import World
@@ -61,7 +62,7 @@ def a_task(number: int) -> Submission:
 
 
 def test_a_large_site_restarts_and_takes_tasks(figures: Figures, tmp_path: Path) -> None:
-    world, deciding = World(), Settings(max_tasks=TASKS)
+    world, deciding = World(), LiveSettings(max_tasks=TASKS)
     with live_thread(tmp_path, world, deciding=deciding) as run:
         run.do(lambda inside: inside.world.lend(*NODES))
         client = Client(run.socket)

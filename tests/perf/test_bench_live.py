@@ -20,7 +20,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from bftrain import Client, Limits, NotAvailable, Run, Settings, Solution, SpeedCurve, Submission, ValueTable
+from bftrain import Client, Limits, NotAvailable, Run, Solution, SpeedCurve, Submission, ValueTable
+from bftrain.config import LiveSettings
 from bftrain.live.api.service import LiveService
 from bftrain.live.daemon.daemon import LiveDaemon
 from bftrain.live.model.schemas import ourselves
@@ -125,7 +126,7 @@ async def test_from_an_event_to_the_orders(
     nodes: int, tasks: int, most: int, limit_s: float, busy_s: float, tmp_path: Path, figures: Figures
 ) -> None:
     feed = Feed(nodes)
-    async with live_inside(tmp_path, feed, deciding=Settings(max_tasks=tasks)) as (daemon, service, _, _):
+    async with live_inside(tmp_path, feed, deciding=LiveSettings(max_tasks=tasks)) as (daemon, service, _, _):
         await fill(service, tasks, min(nodes, 64))
         feed.lend(*feed.nodes[: nodes // 2])
         await decided(daemon)
@@ -147,7 +148,7 @@ async def test_a_thousand_nodes_are_handed_back_before_a_solver_starts(tmp_path:
         assert go_on.wait(60)
         return solve(table, limits)
 
-    async with live_inside(tmp_path, feed, deciding=Settings(max_tasks=100)) as (daemon, service, _, _):
+    async with live_inside(tmp_path, feed, deciding=LiveSettings(max_tasks=100)) as (daemon, service, _, _):
         await fill(service, 100, 64)
         feed.lend(*feed.nodes)
         await decided(daemon)
@@ -170,7 +171,7 @@ async def test_a_thousand_nodes_are_handed_back_before_a_solver_starts(tmp_path:
 @in_a_loop
 async def test_memory_stays_flat(tmp_path: Path, figures: Figures) -> None:
     feed = Feed(16)
-    async with live_inside(tmp_path, feed, deciding=Settings(max_tasks=6)) as (daemon, service, _, _):
+    async with live_inside(tmp_path, feed, deciding=LiveSettings(max_tasks=6)) as (daemon, service, _, _):
         await fill(service, 3, 8)
         feed.lend(*feed.nodes[:8])
         events, number, half_mb = 0, 0, 0.0
@@ -232,7 +233,7 @@ def resident_mb() -> float:
 @in_a_loop
 async def test_a_large_pool_at_rest_costs_next_to_nothing(tmp_path: Path, figures: Figures) -> None:
     feed = Feed(MANY)
-    async with live_inside(tmp_path, feed, deciding=Settings(max_tasks=100)) as (daemon, service, _, _):
+    async with live_inside(tmp_path, feed, deciding=LiveSettings(max_tasks=100)) as (daemon, service, _, _):
         await fill(service, 100, 64)
         feed.lend(*feed.nodes)
         await decided(daemon)

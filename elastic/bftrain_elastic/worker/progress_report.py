@@ -64,14 +64,11 @@ def report(
 def on_report(listener: Listener) -> None:
     """Call ``listener(step, metrics)`` with each reported step, on the first worker; add it before ``run``.
 
-    Metrics are ``samples``, ``nodes`` and, where known, ``loss``: the mean over all workers since the last commit.
+    Metrics are ``samples``, ``nodes`` and, where known, ``loss``: the mean over all workers since the last commit. An
+    error that ``listener`` raises stops the training.
 
-    Example::
-
-        from torch.utils.tensorboard import SummaryWriter
-
-        writer = SummaryWriter("runs")
-        on_report(lambda step, metrics: [writer.add_scalar(name, value, step) for name, value in metrics.items()])
+    >>> from bftrain_elastic import on_report
+    >>> on_report(lambda step, metrics: print(step, metrics["samples"]))
     """
     _listeners.append(listener)
 

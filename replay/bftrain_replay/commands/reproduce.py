@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bftrain_replay.sweeping.sweep_passes import OutcomeFile, PassExecutor
     from bftrain_replay.sweeping.sweep_table import PointRow
 
-    Executors = Mapping[bool, PassExecutor]  # for points whose run times are measured, and for all other points
+    Executors = Mapping[bool, PassExecutor]  # True: points whose run times are measured; False: all others
 
 _MOST_SEED: Final = 2**32 - 1
 _MOST_ROWS: Final = 50  # maximum printed rows of a figure without published values

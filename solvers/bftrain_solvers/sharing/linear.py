@@ -64,7 +64,7 @@ def _by_highs(worth: Floats, matrix: Any, limits: Floats, bounds: Floats) -> Lin
         program.a_matrix_.start_, program.a_matrix_.index_ = matrix.indptr, matrix.indices
         program.a_matrix_.value_ = matrix.data
         steps = (partial(solver.passOptions, options), partial(solver.passModel, program), solver.run)
-        if any(step() == core.HighsStatus.kError for step in steps):  # after an error, the next step may abort
+        if any(step() == core.HighsStatus.kError for step in steps):  # the step after an error may abort
             return None
         if solver.getModelStatus() != core.HighsModelStatus.kOptimal:
             return None

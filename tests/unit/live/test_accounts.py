@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from bftrain import BadInput, Journal, Rerun, Run, Settings, SpeedCurve, build_harvester
+from bftrain import BadInput, Journal, Rerun, Run, SpeedCurve, build_harvester
+from bftrain.config import LiveSettings
 from bftrain.live.daemon.task_store import UsageLedger
 from bftrain_replay.journal_replay import recorded
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
@@ -133,7 +134,7 @@ async def test_what_was_used_is_counted_once_through_a_restart(tmp_path: Path) -
 
 def ledger(folder: Path) -> tuple[Journal, UsageLedger]:
     folder.mkdir(exist_ok=True)
-    journal = Journal.create(folder / "live.db", Settings())
+    journal = Journal.create(folder / "live.db", LiveSettings())
     TaskStore(journal)
     return journal, UsageLedger(journal, NodeRates())
 

@@ -22,7 +22,6 @@ from bftrain import (
     Limits,
     Rerun,
     Run,
-    Settings,
     Solution,
     SpeedCurve,
     TaskMeasured,
@@ -30,6 +29,7 @@ from bftrain import (
     ValueTable,
     registry,
 )
+from bftrain.config import LiveSettings
 from bftrain.live.log import LineFormatter, writes_to_journald
 from bftrain_elastic.wire.authenticated_stream import read_secret
 from tests.helpers.live_callers import submission
@@ -57,7 +57,7 @@ CURVE = SpeedCurve(nodes=(1, 4), rate=(10.0, 40.0))
 @in_a_loop
 async def test_the_batch_of_a_decision_is_handed_to_the_launcher_before_the_order(tmp_path: Path) -> None:
     batch = BatchScaling(initial=50, noise_scale=400.0, largest=1000)
-    async with live_inside(tmp_path, deciding=Settings(objective="goodput")) as (daemon, service, _, world):
+    async with live_inside(tmp_path, deciding=LiveSettings(objective="goodput")) as (daemon, service, _, world):
         await submit(service, "a", 1, 2, curve=SpeedCurve(nodes=(1, 2), rate=(100.0, 160.0)), batch=batch)
         await submit(service, "b", 1, 1, batch=batch)  # its speed is a guess, and so would be its batch
         world.lend("n1", "n2", "n3")
@@ -71,7 +71,10 @@ async def test_the_batch_of_a_decision_is_handed_to_the_launcher_before_the_orde
 
 
 def max_min(share_s: float, objective: str = "max-min", turn_s: float = 20.0) -> dict[str, Any]:
-    return {"times": Times(reunion_s=5.0, share_s=share_s), "deciding": Settings(objective=objective, turn_s=turn_s)}
+    return {
+        "times": Times(reunion_s=5.0, share_s=share_s),
+        "deciding": LiveSettings(objective=objective, turn_s=turn_s),
+    }
 
 
 @in_a_loop
@@ -173,7 +176,7 @@ async def test_a_task_lives_from_its_submission_to_its_end(tmp_path: Path) -> No
 
 @in_a_loop
 async def test_a_task_that_fails_gets_other_tries_and_is_then_given_up(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, deciding=Settings(max_failures=2)) as (daemon, service, _, world):
+    async with live_inside(tmp_path, deciding=LiveSettings(max_failures=2)) as (daemon, service, _, world):
         world.lend("n1")
         await submit(service, "a", 1, 1)
         await decided(daemon)
@@ -234,7 +237,7 @@ async def test_progress_is_written_while_a_task_runs(tmp_path: Path, monkeypatch
 
 @in_a_loop
 async def test_objectives_that_use_work_left_receive_it(tmp_path: Path) -> None:
-    deciding = Settings(objective="deadline")
+    deciding = LiveSettings(objective="deadline")
     async with live_inside(tmp_path, deciding=deciding) as (daemon, service, _, world):
         world.lend("n1")
         await submit(service, "a", 1, 1, work_samples=100.0, curve=CURVE, deadline_s=time.time() + 60)
@@ -269,7 +272,7 @@ class Hanging:
 async def test_a_solver_that_hangs_is_left_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_timeouts(monkeypatch, solver_overtime_s=0.02)
     hanging = Hanging()
-    async with live_inside(tmp_path, deciding=Settings(solver_deadline_s=0.01)) as (daemon, service, _, world):
+    async with live_inside(tmp_path, deciding=LiveSettings(solver_deadline_s=0.01)) as (daemon, service, _, world):
         with mock.patch.object(type(exact), "solve", lambda *words: hanging(*words)):  # noqa: PLW0108 - a method
             world.lend("n1")
             await submit(service, "a", 1, 1)
@@ -326,7 +329,7 @@ async def test_no_decision_is_made_when_a_metric_breaks_and_departures_are_hande
         "        raise ValueError('no idea')\n"
         "    return sizes * 1.0\n"
     )
-    deciding = Settings(objective=f"{tmp_path}/mine.py:metric")
+    deciding = LiveSettings(objective=f"{tmp_path}/mine.py:metric")
     async with live_inside(tmp_path, deciding=deciding) as (daemon, service, _, world):
         world.lend("n1", "n2")
         await submit(service, "good", 1, 1)

@@ -17,7 +17,8 @@ from unittest import mock
 
 import pytest
 
-from bftrain import BadInput, Journal, NotAvailable, Rerun, Settings, registry
+from bftrain import BadInput, Journal, NotAvailable, Rerun, registry
+from bftrain.config import LiveSettings
 from bftrain_elastic.errors import BadJob
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream, read_secret
 from tests.helpers.in_process import CommandLine
@@ -469,7 +470,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     async def two_runs() -> None:
         world = World()
         for run in range(2):
-            async with live_inside(folder, world, deciding=Settings(max_tasks=10 + run)) as (daemon, service, _, _):
+            async with live_inside(folder, world, deciding=LiveSettings(max_tasks=10 + run)) as (daemon, service, _, _):
                 for number in range(3):
                     await submit(service, f"t{run}{number}")
                     world.lend(f"n{number}", f"m{run}{number}")
@@ -500,7 +501,7 @@ def begins(path: Path) -> None:
     folder, world = path.parent.parent, World()
     meet(world)
     with parts():
-        open_site(site_of(folder, world, deciding=Settings(max_tasks=11)), lambda _: None).close()
+        open_site(site_of(folder, world, deciding=LiveSettings(max_tasks=11)), lambda _: None).close()
 
 
 def refused(bftrain: CommandLine, path: Path) -> set[str]:

@@ -14,7 +14,8 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-from bftrain import Availability, BadConfig, BadValue, BftrainError, NotAvailable, Settings, registry
+from bftrain import Availability, BadConfig, BadValue, BftrainError, NotAvailable, registry
+from bftrain.config import LiveSettings
 from tests.helpers.live_inside import (
     Agents,
     SchedulerFacts,
@@ -265,8 +266,8 @@ def test_a_state_that_cannot_be_made_is_reported(world: World, tmp_path: Path) -
         ({"launchers": ("process",)}, "'inside' is not a launcher"),
         ({"launchers": ("inside", "fakes")}, "fakes"),
         ({"scheduler": {"name": "lsf"}}, "'lsf'"),
-        ({"deciding": Settings(solver="none")}, "none"),
-        ({"deciding": Settings(objective="nowhere.py:f")}, "nowhere.py"),
+        ({"deciding": LiveSettings(solver="none")}, "none"),
+        ({"deciding": LiveSettings(objective="nowhere.py:f")}, "nowhere.py"),
         ({"scheduler": {"name": "inside", "unit": "gpu"}}, "'inside' hands out whole nodes only"),
         ({"scheduler": {"name": "pbs", "queue": "idle", "unit": "gpu"}}, "'pbs' hands out whole nodes only"),
         ({"scheduler": {"name": "slurm-nodes", "unit": "gpu"}}, "'slurm-nodes' hands out whole nodes only"),
@@ -339,7 +340,7 @@ async def test_a_state_serves_one_site_and_one_scheduler(tmp_path: Path) -> None
         assert isinstance(error, BadConfig)
         assert (error.what, error.where) == (what, str(tmp_path / "live" / "live.db"))
         assert "a state of its own" in str(error.fix)
-    async with live_inside(tmp_path, world, scheduler={"name": "inside"}, deciding=Settings(max_tasks=1)) as inside:
+    async with live_inside(tmp_path, world, scheduler={"name": "inside"}, deciding=LiveSettings(max_tasks=1)) as inside:
         assert [record.name for record in inside[0].task_store.unfinished] == ["a"], "other settings may change"
 
 
@@ -423,7 +424,7 @@ async def test_settings_that_change_are_the_ones_from_then_on(tmp_path: Path) ->
         await submit(service, "b", 1, 1)
         await decided(daemon)
         assert set(world.held) == {"a", "b"}
-    async with live_inside(tmp_path, world, deciding=Settings(max_tasks=1)) as (daemon, service, _, _):
+    async with live_inside(tmp_path, world, deciding=LiveSettings(max_tasks=1)) as (daemon, service, _, _):
         await decided(daemon)
         assert len(daemon.harvester.held) == 1
-        assert replace(daemon.site.deciding) == Settings(max_tasks=1)
+        assert replace(daemon.site.deciding) == LiveSettings(max_tasks=1)

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from bftrain import BadConfig, BadInput, NotAllowed, NotFound, NotNow, Settings
+from bftrain import BadConfig, BadInput, NotAllowed, NotFound, NotNow
+from bftrain.config import LiveSettings
 from bftrain.live.model.schemas import ApiToken, caller_at_socket
 from tests.helpers.live_callers import ANN, BOB, CHIEF, submission
 from tests.helpers.live_inside import (
@@ -196,7 +197,7 @@ async def test_before_it_is_ready_it_tells_but_changes_nothing(tmp_path: Path) -
 
 @in_a_loop
 async def test_a_task_says_why_it_waits(tmp_path: Path) -> None:
-    async with live_inside(tmp_path, deciding=Settings(max_tasks=2)) as (daemon, service, _, world):
+    async with live_inside(tmp_path, deciding=LiveSettings(max_tasks=2)) as (daemon, service, _, world):
 
         def waits(name: str) -> str:
             return service.task(CHIEF, name).waits
