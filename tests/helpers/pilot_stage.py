@@ -100,7 +100,7 @@ class ToyScheduler(PilotBackend):
         return self.planned
 
     def trouble(self, failed: CommandFailed) -> Trouble:
-        return Trouble.LIMIT if failed.said == "too many" else Trouble.AWAY
+        return Trouble.LIMIT if failed.error_text == "too many" else Trouble.AWAY
 
     def answer(self) -> None:
         self.asked += 1

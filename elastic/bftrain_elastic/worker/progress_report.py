@@ -68,7 +68,8 @@ def on_report(listener: Listener) -> None:
     error that ``listener`` raises stops the training.
 
     >>> from bftrain_elastic import on_report
-    >>> on_report(lambda step, metrics: print(step, metrics["samples"]))
+    >>> metrics_by_step = {}
+    >>> on_report(metrics_by_step.__setitem__)
     """
     _listeners.append(listener)
 

@@ -141,7 +141,7 @@ def test_without_settings_it_is_private_and_on_this_machine(tmp_path: Path, monk
         ("[scheduler]\npartition = 'x'", "has no name"),
         ("[kinds]\nv100 = 'n[1-2]'\nk80 = ['n3', 'n2']", ":3: kinds.k80: node 'n2' is of kind 'v100' already (give"),
         ("[kinds]\nv100 = 'n1'\nk80 = []", ":3: kinds.k80: is given to no node (write v100 = "),
-        ("[api]\nmetrics_by_user = true\nopen_metrics = true", "name users"),
+        ("[api]\nmetrics_by_user = true\nopen_metrics = true", "show user names"),
         ("[usage]\ngpus = -1", ">= 0"),
         ("[times]\nshare_s = inf", "<= 1"),
         ("[agents]\nnice = 20", "nice"),

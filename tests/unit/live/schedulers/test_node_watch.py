@@ -217,13 +217,13 @@ async def test_a_command_gives_what_it_printed_and_is_given_what_it_reads() -> N
 async def test_a_command_that_fails_says_why() -> None:
     with pytest.raises(CommandFailed) as failed:
         await CommandRunner()(Command(argv=("/bin/sh", "-c", "echo some; echo no such partition >&2; exit 3")))
-    assert (failed.value.code, failed.value.said, failed.value.printed) == (3, "no such partition", "some\n")
+    assert (failed.value.code, failed.value.error_text, failed.value.printed) == (3, "no such partition", "some\n")
     with pytest.raises(CommandFailed) as failed:
         await CommandRunner()(Command(argv=("/bin/sh", "-c", f"printf '%s' {'x' * 2000}; exit 1")))
-    assert failed.value.said == "x" * 500, "the end of it is enough"
+    assert failed.value.error_text == "x" * 500, "the end of it is enough"
     with pytest.raises(CommandFailed) as failed:
         await CommandRunner()(Command(argv=("/no/such/command",)))
-    assert (failed.value.code, failed.value.said) == (127, "cannot be run: No such file or directory")
+    assert (failed.value.code, failed.value.error_text) == (127, "cannot be run: No such file or directory")
 
 
 @in_a_loop
@@ -233,7 +233,7 @@ async def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path:
     begun = time.monotonic()
     with pytest.raises(CommandFailed) as failed:
         await CommandRunner(timeout_s=2.0)(Command(argv=("/bin/sh", "-c", script)))
-    assert (failed.value.code, failed.value.said) == (124, "did not answer within 2 s")
+    assert (failed.value.code, failed.value.error_text) == (124, "did not answer within 2 s")
     assert time.monotonic() - begun < 10
     await until(lambda: not any(_lives(int(pid)) for pid in pids.read_text().split()))
 
