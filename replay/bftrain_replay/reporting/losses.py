@@ -253,7 +253,7 @@ def meanings(run: Run) -> HtmlTable | None:
     if _has_bar(run.summary) and idle_h:
         hours = float(run.summary["ceiling"]["used_node_h"])
         share = text_formats.percent(hours / idle_h)
-        meaning = "node-time of the tasks on the same log if starting, rescaling and preemption were free"
+        meaning = "time of the tasks on the same log if starting, rescaling and preemption were free"
         rows.append((_CEILING, HtmlCell(f"{text_formats.count(hours)} h", hours), share, meaning))
     if not rows:
         return None

@@ -218,7 +218,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Raise if means would include tasks beyond the ``count`` present ones."""
         last = self.measured(count)[1]
         if self.measure and last >= count:
-            checks.reject(self, "measure", f"goes to {last}", f"there are {count:,} tasks, the last is {count - 1}")
+            checks.reject(self, "measure", f"goes to {last}", f"the last task is {count - 1}")
 
 
 def _check_together(settings: RoundSettings) -> None:

@@ -145,7 +145,7 @@ def test_of_records_of_states_no_job_is_known(bftrain: CommandLine) -> None:
         )
     )
     assessed(bftrain, "polls.txt", "--quick", "--handback-delay", 30)
-    assert "Not answered here: which jobs would wait" in Path("out/assess.html").read_text()
+    assert "Not answered here: which jobs and users would wait" in Path("out/assess.html").read_text()
     asked = ("assess", "polls.txt", "-o", "no", "--quick", "--handback-delay", 30, "--records", "polls.txt")
     assert bftrain(*asked).code == 3
 

@@ -90,7 +90,7 @@ def test_going_down_leaves_the_pool_and_busy_to_down_is_no_event() -> None:
         ("nodes", [0, 2, 0], "between 0 and 1"),
         ("nodes", [1, 0, 0], "rise within one time"),
         ("nodes", [0.5, 1.0, 0.0], "must contain int32"),
-        ("nodes", [0, 1 << 40, 0], "too large for int32"),
+        ("nodes", [0, 1 << 40, 0], "beyond the range of int32"),
         ("states", [1, 1], "2 values for 3 nodes"),
         ("states", [1, 1, 7], "between 0 and 2"),
         ("states", [1, 0, 0], "repeats a node's state at change 1"),

@@ -126,7 +126,7 @@ def test_a_node_without_a_name_in_a_later_batch_is_counted_from_the_first_row(tm
         ({b"bftrain.sha256": b"00"}, "the rows differ from the saved ones"),
         ({b"bftrain.end_s": b"soon"}, "bftrain.end_s: b'soon' is not a time"),
         ({b"bftrain.end_s": b"inf"}, "is not a time"),
-        ({b"bftrain.end_s": b"3"}, "ends at 3.0, before"),
+        ({b"bftrain.end_s": b"3"}, "stops at 3.0, before"),
         ({b"bftrain.provenance": b"{"}, "not valid JSON"),
         ({b"bftrain.provenance": b"\xff"}, "not valid JSON"),
     ],

@@ -169,7 +169,7 @@ def test_windows_in_a_zone() -> None:
 
 @pytest.mark.parametrize("text", ["", "5", "a:b", "10:5", "5:5", "1:.2", "-5:5"])
 def test_no_window(text: str) -> None:
-    with pytest.raises(BadInput, match=r"--down: .*(not a window|ends before).*write A:B"):
+    with pytest.raises(BadInput, match=r"--down: .*(not a window|stops before).*write A:B"):
         window(text, "--down")
 
 

@@ -125,7 +125,7 @@ def test_published_rules_have_no_such_setting() -> None:
 @pytest.mark.parametrize(
     ("settings", "kept", "disk_s", "words"),
     [
-        ({}, "memory", 60.0, "at most 60 s old (--progress memory)"),
+        ({}, "memory", 60.0, "up to 60 s old (--progress memory)"),
         ({"progress": "disk:1800"}, "disk", 1800.0, "a checkpoint every 30 min;"),
         ({"progress": "task"}, "task", None, "takes shrink_cost_s of each task (--progress task)"),
         ({"semantics": "published"}, "task", None, "the published rules"),

@@ -169,7 +169,7 @@ def test_files_that_cannot_be_loaded_are_refused(tmp_path: Path) -> None:
         build_harvester(Settings(objective=f"{broken}:f"))
     other = tmp_path / "objective.txt"
     other.write_text(FILE)
-    with pytest.raises(BadInput, match=r"ends in \.py"):
+    with pytest.raises(BadInput, match=r"suffix \.py"):
         build_harvester(Settings(objective=f"{other}:squares"))
 
 

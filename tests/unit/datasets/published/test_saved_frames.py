@@ -60,7 +60,7 @@ NO_ROW = array(dtype("i1"), (1, 0), blob(b""))
         (pickles.names(*"abcd"), TWO_ROWS, [(ZEROS, BOTH), (ZEROS, BOTH)], "does not have each column once"),
         (pickles.names("a", "a"), TWO_ROWS, [(ZEROS, BOTH)], "have the same name"),
         (AB, number(1), [(ZEROS, BOTH)], "labels of an unknown kind"),
-        (AB, TWO_ROWS, [(ZEROS, number(1))], "of an unknown kind"),
+        (AB, TWO_ROWS, [(ZEROS, number(1))], "of an unknown type"),
         (AB, TWO_ROWS, [(ZEROS, pickles.places(0, 2, 0))], "does not fit 0 columns"),
         (AB, TWO_ROWS, [(ZEROS, called(asked("builtins", "slice"), text("x")))], "no number"),
         (NO_NAME, pickles.times(), [(NO_ROW, pickles.places(0, 1))], "neither text nor a number"),

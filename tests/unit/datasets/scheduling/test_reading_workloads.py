@@ -132,7 +132,7 @@ def test_the_machine_is_what_the_log_or_the_options_say(
 
 def test_a_part_of_the_log_can_be_taken(tmp_path: Path) -> None:
     text = HEADER + "".join(line(job, 10 * job, 9, 1) for job in range(1, 6)) + "nonsense\n"
-    found = workload(tmp_path, text, window=f"{DAY + 20}..{DAY + 40}")
+    found = workload(tmp_path, text, window=f"{DAY + 20}:{DAY + 40}")
     assert [found.jobs.name(job) for job in range(len(found.jobs))] == ["2", "3"]
     assert found.rows.aside == {"not_selected": 3, "malformed": 1}
     assert found.jobs.begin_s == DAY + 20
@@ -151,10 +151,10 @@ def test_the_gaps_between_submissions_can_be_scaled(tmp_path: Path) -> None:
     [
         (line(1, DAY, 9, 1), {}, "the machine's size .*--nodes N"),
         (HEADER + line(1, 5, -1, 1, status=5), {}, "no row describes a job that ran: 1 no_usage"),
-        (HEADER, {}, "there are none"),
+        (HEADER, {}, "there are no rows"),
         ("JobID|Start\n", {}, "not in the Standard Workload Format"),
         (HEADER + line(1, 5, 9, 1), {"nodes": 10**9}, "beyond the limit"),
-        (HEADER + line(1, 5, 9, 1), {"window": "b..a"}, "not a window"),
+        (HEADER + line(1, 5, 9, 1), {"window": "b:a"}, "not a window"),
         (HEADER + line(1, 5, 9, 17), {}, "every job is larger than the machine of 4 nodes"),
     ],
 )
