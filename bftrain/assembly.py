@@ -31,6 +31,7 @@ from bftrain.values.table import ValueTable
 _GRACE_S: Final = 0.02
 _MORE_GRACE: Final = 0.08
 _PLACED: Final = "consolidated"  # default placement if racks are known
+_ROUNDS_HORIZON_S: Final = 86_400.0  # with a policy: any number, so that costs of tasks are not fitted to the horizon
 _PLACEMENT: Final = "neighbours"  # placement with the smallest losses where nodes have names
 
 
@@ -53,7 +54,7 @@ def build_harvester(
     (Start(nodes=('n1', 'n2'), task='a'),)
     """
     chosen = solver or solver_of(settings)
-    wanted = objective or resolve_objective(settings.objective)
+    wanted = objective or resolve_objective("throughput" if _policy(settings) else settings.objective)
     asked = objective_capabilities(wanted)
     if not asked.solved_by(solver_capabilities(chosen)):
         what = f"the objective '{wanted.name}' ties tasks together, which the solver '{chosen.name}' cannot express"
@@ -65,7 +66,7 @@ def build_harvester(
         admission=resolve_admission(_admission(settings), settings.max_tasks, settings.entities),
         placement=_placement(settings),
         place_of=place_of(settings.racks),
-        horizon_s=settings.horizon_s,
+        horizon_s=_ROUNDS_HORIZON_S if _policy(settings) else settings.horizon_s,
         turn_s=0.0 if _policy(settings) else settings.turn_s,
         limits=Limits(
             deadline_s=settings.solver_deadline_s, relative_gap=settings.solver_gap, threads=settings.solver_threads

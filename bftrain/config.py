@@ -19,6 +19,7 @@ from bftrain.values.wire import Mapped
 
 S = TypeVar("S", bound=msgspec.Struct)
 
+_LONGEST_ROUND_S: Final = 86_400.0
 REPLAY: Final = "replay"  # the table with the settings that only replays have; the core skips it
 
 
@@ -71,7 +72,12 @@ class LiveSettings(Settings, frozen=True, kw_only=True):
     policy: Annotated[
         str, Option("Policy of rounds that chooses the tasks of each round, instead of a solver", default="none")
     ] = ""
-    round_s: Annotated[float, Option("With a policy: length of a round in seconds", above=0.0)] = 360.0
+    round_s: Annotated[float, Option("With a policy: length of a round in seconds", at_least=1.0)] = 360.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.round_s > _LONGEST_ROUND_S:
+            checks.reject(self, "round_s", f"must not be above a day, {_LONGEST_ROUND_S:g}")
 
 
 def recorded_settings(text: bytes | str, where: str) -> Settings:

@@ -230,7 +230,7 @@ def parts(port: Port) -> dict[str, RegisteredPart]:
     return found
 
 
-def load(port: Port, name: str) -> Any:  # noqa: ANN401 - see Part.load
+def load(port: Port, name: str) -> Any:  # noqa: ANN401 - see RegisteredPart.load
     """Load the part called ``name``; the error for an unknown name lists the known ones."""
     name = current_name(port, name)
     if name in BUILT_IN[port]:  # skips the search through all installed packages

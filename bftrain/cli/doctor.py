@@ -164,14 +164,14 @@ def examine() -> Iterator[DoctorFinding]:
         except PackageNotFoundError:
             found = "version unknown"
         yield DoctorFinding("extra", package, PartState.OK, f"{found}, for {purpose}")
-    for name, (probe, source, mending, purpose) in _SCHEDULERS.items():
+    for name, (probe, install, advice, full_name) in _SCHEDULERS.items():
         program = shutil.which(probe[0])
         if program is None:
-            detail = f"no command '{probe[0]}'; only needed next to {purpose}"
-            yield DoctorFinding("scheduler", name, PartState.ABSENT, detail, source)
+            detail = f"no command '{probe[0]}'; only needed with {full_name}"
+            yield DoctorFinding("scheduler", name, PartState.ABSENT, detail, install)
             continue
         state, detail = _run_probe(program, probe[1:], " ".join(probe))
-        yield DoctorFinding("scheduler", name, state, detail, mending if state is PartState.BROKEN else "")
+        yield DoctorFinding("scheduler", name, state, detail, advice if state is PartState.BROKEN else "")
 
 
 def _check_part(part: RegisteredPart) -> tuple[PartState, str, str]:

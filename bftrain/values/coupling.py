@@ -71,7 +71,7 @@ class SizeColumns(Protocol):
 
     @property
     def kind_of(self) -> NDArray[np.int64]:
-        """Index in ``kinds`` of the node kind of each column; -1 for the column without nodes."""
+        """Index of the node kind of each column, among the table's kinds; -1 for the column without nodes."""
 
     @property
     def values(self) -> NDArray[np.float64]:

@@ -92,7 +92,7 @@ def test_the_page_of_a_comparison(browser: Chromium, compared: Path, width: int)
     drawn = page.evaluate("[...document.querySelectorAll('[data-drawn=yes].draw')].map(item => item.id.slice(5))")
     assert {"finished", "rho", "harvest", "ahead", "used-1", "used-2", "used-3"} == set(drawn)
     text = page.evaluate("document.body.innerText")
-    for words in ("Tasks were done soonest with", "first round over after, mean", "policy", "las"):
+    for words in ("Tasks were done soonest with", "time until the first round ended, mean", "policy", "las"):
         assert words in text
     assert "undefined" not in text
     assert "NaN" not in text

@@ -156,7 +156,7 @@ def _parsed(name: str, text: str, kind: Any) -> object:  # noqa: ANN401 - an ann
         raise BadConfig(f"must be {form}, not {text[:30]!r}", where=name) from error
 
 
-_Span = Annotated[float, Meta(gt=0, le=LONGEST_S), said("Seconds to look back; cells are wider for longer spans.")]
+_Span = Annotated[float, Meta(gt=0, le=LONGEST_S), said("Seconds to look back; longer spans have longer intervals.")]
 
 
 async def _drain(service: LiveService, caller: Caller, given: schemas.Nodes) -> tuple[schemas.NodeView, ...]:

@@ -426,10 +426,10 @@ class LiveService:
         return tuple(dict.fromkeys(record.number for record in found))
 
     async def _until_ready(self, *, to_write: bool = True) -> None:
-        """Wait until the daemon has restored its tasks; raise if it is ending, or has ``to_write`` and cannot."""
+        """Wait until the daemon has restored its tasks; raise if it is ending, or, with ``to_write``, cannot write."""
         for _ in range(2):  # shutdown may have started during the wait
             if self._run.state() in {"draining", "broken"}:
-                raise schemas.NotNow("the live run is ending", fix="submit again when it is back")
+                raise schemas.NotNow("the live run is ending", fix="try again when it is back")
             await self._run.ready.wait()
         if to_write and (stalled := self._loop.stalled) is not None:
             raise NotAvailable(f"no changes are possible now: {stalled}", fix="free space, and try again")

@@ -282,6 +282,8 @@ class DecisionLoop:
         if isinstance(answer, Exception):
             _log.warning("no decision: %s: %s", type(answer).__name__, answer)
             self._absorb()  # sizes stay unchanged until the next event
+            if self._settings.policy:
+                self._soon()
             return
         if self.stalled is not None:
             return  # asked again when the journal is writable
@@ -332,7 +334,7 @@ class DecisionLoop:
             self._soon()
 
     def _valid_actions(self, actions: Sequence[Action]) -> Iterator[Action]:
-        """Yield the actions of a waiting decision, without nodes and tasks that have left meanwhile."""
+        """Yield the starts and growths of a delayed decision, without nodes and tasks that have left meanwhile."""
         for action in actions:
             if isinstance(action, Start | Grow):
                 held = self._harvester.held.get(action.task, ())

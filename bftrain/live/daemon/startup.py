@@ -76,6 +76,7 @@ def open_site(site: SiteSettings, tell: OnEvent) -> LiveResources:
         site.deciding,
         objective=absolute_name(site.deciding.objective),
         admission=parts.absolute_admission(site.deciding.admission),
+        policy=parts.absolute_admission(site.deciding.policy),
     )
     site = replace(site, deciding=deciding)
     build_harvester(deciding)  # first, so that invalid settings leave no journal behind

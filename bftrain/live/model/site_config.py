@@ -401,7 +401,7 @@ def load(path: Path, *, to_run: bool = False) -> SiteSettings:
     base = path.absolute().parent
     named = [name for name in ("folder", "state") if getattr(settings, name)]
     placed = {name: str(base / Path(getattr(settings, name)).expanduser()) for name in named}
-    if settings.api.mode != "600" and not {"objective", "solver"}.intersection(data.get("deciding", {})):
+    if settings.api.mode != "600" and not {"objective", "solver", "policy"}.intersection(data.get("deciding", {})):
         fair = msgspec.structs.replace(settings.deciding, objective=_FAIR)
         settings = msgspec.structs.replace(settings, deciding=fair)
     return msgspec.structs.replace(settings, **placed)

@@ -21,7 +21,7 @@ SIZES: Final = ("nodes", "count", "cores", "gpus")
 WORDS: Final = ("state", "user", "cluster", "job", "partition")
 MEANINGS: Final = (*TIMES, *SPANS, *SIZES, *WORDS)
 
-# Column names, in lower-case letters and digits only; the first match in a table is used
+# Column names, in lower-case letters and digits only; the first of these that the table has is used
 NAMES: Final[Mapping[str, str]] = {
     "submit": "submit submittime timesubmit submissiontime submittedtime timesubmission queuedtimestamp jobsubmittime "
     "submittimestamp submittedat submitted ctime qtime tsubmit",
@@ -76,8 +76,8 @@ class ColumnUse:
 class TableMap:
     """The meanings of a table's columns.
 
-    ``relative`` times count from zero; ``unit_counted`` is the idle unit. If jobs will be rescheduled, their starts are
-    not required, and ``to_schedule`` is the meaning of the size: ``count`` or ``cores``.
+    ``relative`` times count from zero; ``unit_counted`` is what is idle: a node, GPU or core. If jobs will be
+    rescheduled, their starts are not required, and ``to_schedule`` is the meaning of the size: ``count`` or ``cores``.
     """
 
     uses: Mapping[str, ColumnUse]
@@ -244,7 +244,7 @@ def _of_entries(columns: Mapping[str, str], names: Sequence[str], why: str, wher
             column, unit = text, ""
         real = column if column in exact else plain.get(column.lower())
         if real is None and "." in column:
-            real = column  # inside a list, without names
+            real = column  # a field of records in a list, which ``names`` omits
         if real is None:
             raise BadInput(f"no column '{column}'", where=where, fix=suggestion(column, names))
         _check_unit(meaning, unit, text)
@@ -256,7 +256,7 @@ def _check_unit(meaning: str, unit: str, text: str) -> None:
     if meaning in PER_NODE:
         if unit and not (unit.isdecimal() and 0 < int(unit[:9]) <= 1 << 20):
             fix = f"write {meaning}=COLUMN:N, N being the number per node"
-            raise BadInput(f"{text!r} has no number for a unit", where="--map", fix=fix)
+            raise BadInput(f"the unit in {text!r} is not a valid number", where="--map", fix=fix)
         return
     known = _UNITS.get(meaning, ())
     if unit and unit not in known and meaning != "cluster":  # its unit is the selected cluster
@@ -277,7 +277,7 @@ def _by_name(names: Sequence[str]) -> dict[str, ColumnUse]:
 
 
 def _by_values(uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]]) -> dict[str, ColumnUse]:
-    """Refine the meanings by the first rows: units, and whether numbers of nodes are names or counts."""
+    """Refine the meanings by the first rows: units, and whether a column of nodes has names or counts."""
     found = dict(uses)
     nodes = found.get("nodes")
     if nodes is not None and not nodes.unit:

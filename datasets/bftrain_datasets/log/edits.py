@@ -199,7 +199,7 @@ def with_kinds(log: EventLog, path: Path | str) -> EventLog:
     lacking = np.flatnonzero(found == _NONE)
     if lacking.size:
         others = f" and {text_formats.counted(lacking.size - 1, 'other node')}" if lacking.size > 1 else ""
-        what = f"has no kind of node '{log.node_names[int(lacking[0])]}'{others}"
+        what = f"assigns no kind to node '{log.node_names[int(lacking[0])]}'{others}"
         raise BadInput(what, where=str(path), fix="add them, or select some nodes of the log")
     counts = ", ".join(f"{kind} {int(np.count_nonzero(found == number)):,}" for number, kind in enumerate(kinds))
     provenance = log.provenance.with_step(f"kinds of nodes from {path.name}: {counts}")

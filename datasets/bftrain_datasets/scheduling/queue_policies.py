@@ -360,7 +360,7 @@ _LN_2: Final = 0.693  # the value used in Slurm
 class PublishedUsage:
     """Usage as computed by Slurm's multifactor plugin and the published simulator of OStrich.
 
-    At each event, at the next backfill, and every 5 minutes after it, the node-time since the last update is added to
+    At each event, at each backfill, and at least every 5 minutes, the node-time since the last update is added to
     the usage, and the sum decays by that time.
     """
 
@@ -443,7 +443,7 @@ class FairSharePolicy:
         return chain.from_iterable(self._waiting[user] for _, _, user in ranks)
 
 
-PRECISION: Final = 1e6  # relative precision of virtual finish levels; smaller differences are rounding errors
+PRECISION: Final = 1e6  # virtual finish levels are rounded to 1 / PRECISION
 MERGED: Final = 256  # number of jobs after which the remaining jobs are sorted instead of merged
 
 

@@ -32,7 +32,7 @@ U = TypeVar("U", int, str)
 
 _DIGITS: Final = 6  # significant digits when times are rounded up to seconds; the rest is rounding error
 NO_CAMPAIGN: Final = -1
-PRECISION: Final = 1e6  # relative precision of virtual finish levels; smaller differences are rounding errors
+PRECISION: Final = 1e6  # virtual finish levels are rounded to 1 / PRECISION
 
 
 class UserAccount(msgspec.Struct, kw_only=True):

@@ -67,7 +67,7 @@ def command_line(description: str) -> argparse.ArgumentParser:
     )
     add("--slots", type=int, default=0, help="parallel workers; 0: one per GPU, or one")
     preloaded = "modules that scripts find imported; empty: none"
-    first_gpu = "place of the first worker's GPU among those here, where agents share a machine"
+    first_gpu = "index of the first worker's GPU on this machine, if several agents share it"
     add("--first-gpu", metavar="N", type=int, default=0, help=first_gpu)
     add("--preload", type=_modules, default=",".join(PRELOADED), help=preloaded)
     patience = "seconds to continue without the manager"

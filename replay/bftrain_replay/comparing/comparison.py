@@ -227,7 +227,7 @@ def labels_of(folders: Sequence[Path], given: Sequence[str] = ()) -> tuple[str, 
         if twice is not None:
             raise UsageError(f"two replays are called '{twice}'", where="--label", fix="give every one its own")
         if not all(name.isprintable() and name for name in names):
-            raise UsageError("a label must have letters, and no line breaks", where="--label")
+            raise UsageError("a label must not be empty, and must have only printable characters", where="--label")
         return names
     paths = [folder.resolve() for folder in folders]
     twice = checks.repeated([str(path) for path in paths])

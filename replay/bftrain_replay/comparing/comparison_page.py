@@ -174,7 +174,7 @@ def _card(side: ComparedRun, words: Callable[[str], str], *, of_times: bool) -> 
     if of_times or not isinstance(summary, SummaryFigures):
         found = TaskPercentiles.of(side.tasks.completion_s)
         held = f"{text_formats.percent(summary.coverage)} of the {words('node-time')} allocated"
-        note = f"to finish, mean of a task; {summary.tasks_finished:,} of {summary.tasks:,} finished; {held}"
+        note = f"mean time to finish a task; {summary.tasks_finished:,} of {summary.tasks:,} finished; {held}"
         return side.label, text_formats.duration(found.mean if found else None), note
     hours = harvest_node_h(summary)
     share = text_formats.percent(hours / summary.idle_node_h if summary.idle_node_h else None)

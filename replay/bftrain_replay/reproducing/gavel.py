@@ -128,7 +128,7 @@ _ENTITIES: Final = {f"entity {number}": Entity(weight=number + 1.0) for number i
 
 
 def _options(request: Request, line: Line, seed: int, count: int = JOBS) -> dict[str, Any]:
-    """Return the options of a run of the first jobs of a stream. Gavel draws by the seed of the jobs."""
+    """Return the options of a run of the first jobs of a stream. As in Gavel, their seed also seeds the policy."""
     tasks = task_file(STREAMS[line.stream], seed, request, count)
     options = {"policy": line.policy, "seed": seed, "tasks": tasks}
     if line.policy == "gandiva":

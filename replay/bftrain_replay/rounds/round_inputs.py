@@ -198,7 +198,7 @@ def _best(task: TaskSpec, speeds: Sequence[float], most: Mapping[str, int]) -> f
     if task.min_nodes == task.max_nodes:
         return max(speeds)
     sizes = range(task.min_nodes, min(task.max_nodes, max(most.values())) + 1)
-    return max(speed for nodes in sizes for speed in _speeds_on(task, nodes, most))
+    return max((speed for nodes in sizes for speed in _speeds_on(task, nodes, most)), default=0.0)
 
 
 def _speeds_on(task: TaskSpec, nodes: int, most: Mapping[str, int]) -> list[float]:

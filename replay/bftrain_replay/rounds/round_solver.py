@@ -7,6 +7,7 @@ their smallest, unless the policy chooses sizes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from threading import Lock
 from time import perf_counter
 from typing import Final
 
@@ -27,6 +28,8 @@ from bftrain_replay.rounds.round_settings import SMALLEST, RoundSettings
 
 _FEWEST_ROWS: Final = 64
 _NEVER_S: Final = 1e15  # submission time of rows that no task uses yet
+_ENDLESS: Final = 1e15  # samples left of a task without an end
+_LEAST_WORK: Final = 1e-6  # samples left of a task that still runs although its work is done
 _ANY: Final = SpeedCurve(nodes=(1,), rate=(1.0,))
 
 
@@ -56,6 +59,7 @@ class RoundSolver:
         self._settings = settings
         find_policy(settings)
         self._columns: _Columns | None = None
+        self._working = Lock()
 
     def available(self) -> Availability:
         """Return that it is available."""
@@ -65,14 +69,14 @@ class RoundSolver:
         """Choose the tasks that run in the next round; ``limits`` have no effect, as policies are fast."""
         del limits
         begun = perf_counter()
-        problem = table.problem
-        columns = self._columns
-        if columns is None or not columns.fit(problem):
-            columns = self._columns = _Columns(self._settings, problem, columns)
+        if not self._working.acquire(blocking=False):  # in a thread that the caller has abandoned
+            return Solution.failed(self.name, "the policy still works on an earlier round")
         try:
-            sizes, kinds = columns.choose(problem)
+            sizes, kinds, words = self._choose(table.problem)
         except BftrainError as error:
             return Solution.failed(self.name, str(error), wall_s=perf_counter() - begun)
+        finally:
+            self._working.release()
         return Solution(
             sizes=sizes,
             kinds=kinds,
@@ -81,8 +85,16 @@ class RoundSolver:
             termination=Termination.HEURISTIC,
             quality=Quality.FEASIBLE,
             solver=self.name,
+            solver_words=words,
             wall_s=perf_counter() - begun,
         )
+
+    def _choose(self, problem: AllocationProblem) -> tuple[dict[str, int], dict[str, str], str]:
+        if not problem.pool:
+            return dict.fromkeys((task.name for task in problem.tasks), 0), {}, ""
+        if self._columns is None or not self._columns.fit(problem):
+            self._columns = _Columns(self._settings, problem, self._columns)
+        return self._columns.choose(problem)
 
 
 class _Columns:
@@ -93,26 +105,39 @@ class _Columns:
 
     def __init__(self, settings: RoundSettings, problem: AllocationProblem, before: _Columns | None) -> None:
         self._settings = settings
-        known: Mapping[str, int] = before.gangs.most if before is not None else {}
-        most = {**known, **{kind: max(count, known.get(kind, 0)) for kind, count in problem.by_kind.items()}}
+        self.most: dict[str, int] = {} if before is None else before.most
+        self.most |= {kind: max(count, self.most.get(kind, 0)) for kind, count in problem.by_kind.items()}
         self._now_s = before.now_s(problem.tasks) if before is not None else 0.0
         self._places: dict[str, int] = {}
-        self._used = 0
         rows = max(_FEWEST_ROWS, 2 * len(problem.tasks))
         policy = find_policy(settings)
         empty = [TaskSpec(name=f"row {number}", curve=_ANY, max_nodes=1, submit_s=_NEVER_S) for number in range(rows)]
-        self.gangs: TaskGangs = gangs_of(empty, most, settings)
+        self.gangs: TaskGangs = gangs_of(empty, self.most, settings)
         self._progress = TaskProgressColumns(self.gangs)
-        self._sizing = isinstance(policy, SizingPolicy)
-        self._choice = RoundChoice(policy, settings, rows, len(most))
+        self._assigned = np.full(rows, -1, dtype=np.intp)  # kind of each task in the last round
+        self._policy, self._sizing = policy.name, isinstance(policy, SizingPolicy)
+        self._needs_work = bool(getattr(policy, "needs_work", False))
+        self._choice = RoundChoice(policy, settings, rows, len(self.most))
         self._version = 0
+        self._here: Places = np.zeros(0, dtype=np.intp)
         self._free: Places = np.zeros(0, dtype=np.intp)
+        if before is not None:
+            self._take_over(before, problem.tasks)
+
+    def _take_over(self, before: _Columns, tasks: tuple[CompetingTask, ...]) -> None:
+        """Copy what tasks received on each kind."""
+        kinds = [self.gangs.kinds.index(kind) for kind in before.gangs.kinds]
+        for task in tasks:
+            if (old := before._places.get(task.name)) is not None:
+                place = self._places[task.name] = len(self._places)
+                self.gangs.put(place, before.gangs.stated[old])
+                self._progress.service_s[place, kinds] = before._progress.service_s[old]
+                self._progress.node_s[place] = before._progress.node_s[old]
 
     def fit(self, problem: AllocationProblem) -> bool:
-        """Return whether the columns have room for all tasks, and know all kinds with as many nodes."""
+        """Return whether the columns have room for all tasks, and know all kinds."""
         fresh = sum(task.name not in self._places for task in problem.tasks)
-        known = all(count <= self.gangs.most.get(kind, 0) for kind, count in problem.by_kind.items())
-        return known and self._used + fresh <= len(self.gangs)
+        return problem.by_kind.keys() <= self.most.keys() and len(self._places) + fresh <= len(self.gangs)
 
     def now_s(self, tasks: tuple[CompetingTask, ...]) -> float:
         """Return the time, counted from the first task, by the age of a known task."""
@@ -120,19 +145,19 @@ class _Columns:
         ages_s = (float(self.gangs.submit_s[self._places[task.name]]) + task.age_s for task in known)
         return max(ages_s, default=self._now_s)
 
-    def choose(self, problem: AllocationProblem) -> tuple[dict[str, int], dict[str, str]]:
-        """Return the sizes of all tasks and the kinds of those that run."""
+    def choose(self, problem: AllocationProblem) -> tuple[dict[str, int], dict[str, str], str]:
+        """Return the sizes of all tasks, the kinds of those that run, and a remark."""
         gangs, tasks = self.gangs, problem.tasks
         self._now_s = self.now_s(tasks)
-        before = self._places
-        self._places = {task.name: before.get(task.name, -1) for task in tasks}
+        self._make_larger(problem.by_kind)
         for task in tasks:
             self._update(task)
+        endless = [task.name for task in tasks if task.work_left_samples is None] if self._needs_work else []
+        here = np.array(sorted(self._places[task.name] for task in tasks if task.name not in endless), dtype=np.intp)
         free = np.array([problem.by_kind.get(kind, 0) for kind in gangs.kinds], dtype=np.intp)
-        if before.keys() != self._places.keys() or not np.array_equal(free, self._free):
+        if not (np.array_equal(here, self._here) and np.array_equal(free, self._free)):
             self._version += 1
-        self._free = free
-        here = np.array(sorted(self._places.values()), dtype=np.intp)
+        self._here, self._free = here, free
         contenders = CompetingTasks(
             gangs=gangs,
             progress=self._progress,
@@ -142,42 +167,43 @@ class _Columns:
             round_s=self._settings.round_s,
             version=self._version,
         )
-        run, kind = self._choice.choose(contenders)
-        self._progress.kind[here] = -1
-        self._progress.kind[run], self._progress.nodes[run] = kind, gangs.nodes[run]
-        sizes = dict.fromkeys(self._places, 0)
+        run, kind = self._choice.choose(contenders) if here.size else (here, here)
+        self._assigned[:] = -1
+        self._assigned[run] = kind
+        sizes = dict.fromkeys((task.name for task in tasks), 0)
         sizes.update((gangs.specs[place].name, int(gangs.nodes[place])) for place in run.tolist())
         names = zip(run.tolist(), kind.tolist(), strict=True)
-        return sizes, {gangs.specs[place].name: gangs.kinds[each] for place, each in names if gangs.kinds[each]}
+        kinds = {gangs.specs[place].name: gangs.kinds[each] for place, each in names if gangs.kinds[each]}
+        words = f"without work_samples, which policy '{self._policy}' needs, wait: {', '.join(endless)}"
+        return sizes, kinds, words if endless else ""
+
+    def _make_larger(self, counts: Mapping[str, int]) -> None:
+        """Compute speeds again if there are more nodes of a kind than ever before."""
+        if any(count > self.most[kind] for kind, count in counts.items()):
+            self.most.update({kind: max(count, self.most[kind]) for kind, count in counts.items()})
+            for place in self._places.values():
+                self.gangs.look_again(place)
 
     def _update(self, task: CompetingTask) -> None:
         """Add a new task in the next row, or replace a changed description; count the service since the last round."""
-        place = self._places[task.name]
-        fresh = place < 0
-        if fresh:
-            place, self._used = self._used, self._used + 1
-            self._places[task.name] = place
+        place = self._places.get(task.name, len(self._places))
+        fresh = task.name not in self._places
         submit_s = self._now_s - task.age_s if fresh else float(self.gangs.submit_s[place])
         spec = _spec(task, submit_s, self._now_s, sizes=self._sizing)
         if fresh or spec != self.gangs.stated[place]:
+            self._places[task.name] = place
             self.gangs.put(place, spec)
-        if fresh:
-            self._progress.nodes[place] = self.gangs.nodes[place]
-        self._observe(place, task)
-
-    def _observe(self, place: int, task: CompetingTask) -> None:
-        """Count a task's service since the last round on the kind it had then."""
-        progress = self._progress
-        received_s = task.held_node_s - float(progress.node_s[place])
-        kind = int(progress.kind[place])
-        if kind < 0 and received_s > 0.0:  # service before these columns were made
-            kind = int(self.gangs.fastest[place, 0])
-        if kind >= 0:
-            progress.service_s[place, kind] += received_s / progress.nodes[place]
+            self._version += 1
+        progress, kinds = self._progress, self.gangs.kinds
+        kind = kinds.index(task.kind) if task.size else -1
+        if (received_s := task.held_node_s - float(progress.node_s[place])) > 0.0:
+            held = kind if kind >= 0 else int(self._assigned[place])
+            held = held if held >= 0 else int(self.gangs.fastest[place, 0])
+            progress.service_s[place, held] += received_s / (task.size or self.gangs.nodes[place])
         progress.node_s[place] = task.held_node_s
-        progress.left[place] = np.inf if task.work_left_samples is None else task.work_left_samples
-        if task.size == 0:
-            progress.kind[place] = -1
+        progress.kind[place], progress.nodes[place] = kind, task.size or self.gangs.nodes[place]
+        left = _ENDLESS if task.work_left_samples is None else task.work_left_samples
+        progress.left[place] = max(left, _LEAST_WORK)
 
 
 def _spec(task: CompetingTask, submit_s: float, now_s: float, *, sizes: bool) -> TaskSpec:
@@ -193,5 +219,5 @@ def _spec(task: CompetingTask, submit_s: float, now_s: float, *, sizes: bool) ->
         batch=task.batch if sizes else None,
         start_cost_s=task.start_cost_s,
         submit_s=submit_s,
-        deadline_s=None if task.deadline_in_s is None else round(now_s + task.deadline_in_s, 3),
+        deadline_s=None if task.deadline_in_s is None else round(now_s + task.deadline_in_s),
     )

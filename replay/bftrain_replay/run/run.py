@@ -134,7 +134,7 @@ class MadeContent:
     def log(self) -> EventLog:
         """Return the part of the log that was used."""
         if self.part is None:
-            raise BadInput("has no log", where="run", fix="ask a replay for it")
+            raise BadInput("has no log", where="run", fix="call page() on a replay")
         return self.part
 
 
@@ -326,7 +326,7 @@ class Run(ShortRepr):
     def page(self, title: str = "", early: EarlyFiles | None = None) -> HtmlPage:
         """Return its page, with parts drawn ``early``."""
         if self.kind.page is None:
-            raise BadInput(f"there is no page for a {self.kind.title}", where="page", fix="ask a replay for it")
+            raise BadInput(f"there is no page for a {self.kind.title}", where="page", fix="call page() on a replay")
         return self.kind.page(self, title, early.parts if early is not None else None)
 
     def report(self, path: str | Path, *, title: str = "") -> None:

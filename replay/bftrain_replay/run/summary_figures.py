@@ -27,13 +27,13 @@ UNUSED: Final[Mapping[UnusedReason, str]] = {
     UnusedReason.BELOW_MINIMUM: "too few nodes",
     UnusedReason.NOT_WORTH: "not worth it",
     UnusedReason.UNDECIDED: "not yet decided",
-    UnusedReason.OTHER_KIND: "of the other kind",
+    UnusedReason.OTHER_KIND: "tasks use other kinds",
 }
 LOST: Final[Mapping[SampleLoss, str]] = {
     SampleLoss.PREEMPTION: "preemption",
     SampleLoss.RESCALING: "rescaling",
     SampleLoss.START_UP: "start-up",
-    SampleLoss.UNNOTICED: "finished unnoticed",
+    SampleLoss.UNNOTICED: "late notice of finish",
     SampleLoss.SPREAD: "spreading",
 }
 PARTS: Final = {"mean": "mean", "p50": "median", "p95": "p95", "p99": "p99", "max": "max"}
@@ -275,7 +275,7 @@ FIGURES: Final = (
     ),
     _lost(SampleLoss.RESCALING),
     _lost(SampleLoss.START_UP),
-    _lost(SampleLoss.UNNOTICED, label="lost unnoticed", when=_NOT_ZERO, places=_TERMINAL),
+    _lost(SampleLoss.UNNOTICED, label="lost to late notice of finish", when=_NOT_ZERO, places=_TERMINAL),
     _lost(SampleLoss.SPREAD, label="lost to spreading", when=_NOT_ZERO, places=_BOTH),
     *(
         _hours(name=f"lost.{loss}.node_h", label=f"lost to {label}, node-hours", better=_LESS)
@@ -315,9 +315,9 @@ FIGURES: Final = (
     _counts(name="rescales", label="rescales", topic=_TASKS, when=_KNOWN),
     _counts(name="preemptions", label="preemptions", topic=_TASKS, places=_PAGE),
     _counts(name="rounds", label="rounds", topic=_ROUNDS),
-    *_parts(_times, "responsiveness_s", "first round over after", "mean", "p95", topic=_ROUNDS),
+    *_parts(_times, "responsiveness_s", "time until the first round ended", "mean", "p95", topic=_ROUNDS),
     _counts(name="moves", label="moves to another kind", topic=_ROUNDS),
-    _counts(name="taken", label="preempted by leaving nodes", topic=_ROUNDS),
+    _counts(name="taken", label="preemptions by nodes that left", topic=_ROUNDS),
     _counts(name="decisions", label="decisions", topic=_DECISIONS),
     _counts(name="fallbacks", label="decisions by fallback", better=_LESS, topic=_DECISIONS, when=_NOT_ZERO),
     _counts(

@@ -307,7 +307,7 @@ def work_left(columns: ShareColumns) -> Floats:
     for task in columns.tasks:
         if task.work_left_samples is None:
             where, fix = f"task '{task.name}'", "set work_left_samples, or choose a policy without remaining work"
-            raise BadInput("has no remaining work", where=where, fix=fix)
+            raise BadInput("does not state its remaining work", where=where, fix=fix)
         work.append(task.work_left_samples)
     return np.array(work)
 

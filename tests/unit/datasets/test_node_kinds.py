@@ -185,7 +185,7 @@ def test_kinds_by_the_places_of_nodes(bftrain: CommandLine, tmp_path: Path) -> N
     ("name", "text", "says"),
     [
         ("kinds.toml", 'v = "a[1-2],b1"\nw = "b[1-2]"\n', r"kinds.toml: w: node 'b1' has two kinds, 'v' and 'w'"),
-        ("kinds.toml", 'v = "a[1-2]"\n', "has no kind of node 'b1' and 1 other node"),
+        ("kinds.toml", 'v = "a[1-2]"\n', "assigns no kind to node 'b1' and 1 other node"),
         ("kinds.toml", "", "has no kind"),
         ("kinds.toml", "v = 3\n", "kinds.toml: v: 3 is not a node set"),
         ("kinds.toml", 'v = "a["\n', "kinds.toml: v: 'a\\[' is not a node set"),

@@ -76,7 +76,7 @@ def test_allox_lets_a_task_end_where_it_runs_and_gives_gangs_all_of_their_nodes(
         for kind, count in wide.nodes.items():
             assert sum(task.nodes for task in wide.tasks if kind in shares[task.name]) <= count
         assert any(shares.values())
-    with pytest.raises(BadInput, match="has no remaining work"):
+    with pytest.raises(BadInput, match="does not state its remaining work"):
         share(replace(given, tasks=(replace(slow, work_left_samples=None),)), "allox")
 
 

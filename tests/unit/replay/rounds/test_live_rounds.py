@@ -10,7 +10,7 @@ import pytest
 import bftrain
 from bftrain import Harvester, NodesJoined, SpeedCurve, TaskFinished, TaskMeasured, TaskSpec, TaskSubmitted
 from bftrain.config import LiveSettings
-from bftrain.errors import UnknownName
+from bftrain.errors import BadValue, UnknownName
 from bftrain.values.events import Event
 from tests.helpers.round_cases import gang
 
@@ -102,6 +102,80 @@ def test_a_task_that_keeps_its_nodes_is_not_stopped() -> None:
 def test_an_unknown_policy_is_an_error_at_the_start() -> None:
     with pytest.raises(UnknownName, match="max-mim"):
         bftrain.build_harvester(LiveSettings(policy="max-mim"))
+
+
+def at(harvester: Harvester, time_s: float, *events: Event) -> dict[str, int]:
+    """Apply events, and return the sizes of the round that starts."""
+    for event in events:
+        harvester.absorb(event)
+    return dict(harvester.decide(time_s).sizes)
+
+
+def submitted(*tasks: TaskSpec) -> list[Event]:
+    return [TaskSubmitted(time_s=0.0, spec=task) for task in tasks]
+
+
+def live(policy: str) -> Harvester:
+    return bftrain.build_harvester(LiveSettings(policy=policy, round_s=ROUND_S))
+
+
+def joined(*nodes: str, time_s: float = 0.0, kind: str = "") -> Event:
+    return NodesJoined(time_s=time_s, nodes=nodes, kind=kind)
+
+
+@pytest.mark.parametrize("policy", ["max-min", "makespan", "finish-time", "las"])
+def test_a_task_whose_work_is_done_but_still_runs_stops_no_other(policy: str) -> None:
+    harvester = live(policy)
+    at(harvester, 0.0, joined("n1", "n2"), *submitted(gang("a", 100.0), gang("b", 100.0)))
+    done = TaskMeasured(time_s=60.0, task="a", work_left_samples=0.0)
+    new = TaskSubmitted(time_s=60.0, spec=gang("c", 50.0))
+    sizes = at(harvester, 120.0, done, new, joined("n3", time_s=60.0))
+    assert sizes == {"a": 1, "b": 1, "c": 1}
+
+
+def test_an_endless_task_waits_if_the_policy_needs_work_and_comes_last_by_remaining_time() -> None:
+    tasks = [gang("endless", None), gang("a", 100.0)]
+    assert at(live("makespan"), 0.0, joined("n1", "n2"), *submitted(*tasks)) == {"endless": 0, "a": 1}
+    assert at(live("srtf"), 0.0, joined("n1", "n2"), *submitted(*tasks)) == {"endless": 1, "a": 1}
+    assert at(live("srtf"), 0.0, joined("n1"), *submitted(*tasks)) == {"endless": 0, "a": 1}
+
+
+def test_more_nodes_than_ever_before_change_nothing_for_running_tasks() -> None:
+    curve = SpeedCurve(nodes=(1, 8), rate=(1.0, 8.0))
+    task = TaskSpec(name="a", max_nodes=8, curve=curve, work_samples=1e5)
+    harvester = live("optimus")
+    nodes = [f"n{number}" for number in range(8)]
+    assert at(harvester, 0.0, joined(*nodes), *submitted(task)) == {"a": 8}
+    assert at(harvester, 60.0, joined("n8", time_s=30.0)) == {"a": 8}
+
+
+def test_measured_speeds_are_shared_anew() -> None:
+    curves = {"fast": SpeedCurve(nodes=(1,), rate=(10.0,)), "slow": SpeedCurve(nodes=(1,), rate=(1.0,))}
+    tasks = [gang(name, 1e6, speeds={"fast": 10.0, "slow": 1.0}) for name in ("a", "b")]
+    harvester = live("makespan")
+    at(harvester, 0.0, joined("f", kind="fast"), joined("s", kind="slow"), *submitted(*tasks))
+    slower = {**curves, "fast": SpeedCurve(nodes=(1,), rate=(1.0,))}
+    harvester.absorb(TaskMeasured(time_s=1.0, task="a", curves=slower))
+    taken = [harvester.decide(60.0 * number).kinds for number in range(1, 9)]
+    assert [kinds["b"] for kinds in taken].count("fast") >= 6, "a gains nothing there"
+
+
+def test_a_policy_decides_without_nodes_and_with_the_first_ones() -> None:
+    harvester = live("max-min")
+    assert at(harvester, 0.0, *submitted(gang("a", 100.0))) == {"a": 0}
+    assert at(harvester, 60.0, joined("n1", time_s=30.0, kind="v100")) == {"a": 1}
+
+
+def test_a_task_larger_than_the_pool_waits() -> None:
+    curve = SpeedCurve(nodes=(4, 8), rate=(4.0, 8.0))
+    large = TaskSpec(name="large", min_nodes=4, max_nodes=8, curve=curve, work_samples=100.0)
+    assert at(live("optimus"), 0.0, joined("n1", "n2"), *submitted(large, gang("a", 10.0))) == {"large": 0, "a": 1}
+
+
+def test_rounds_are_from_a_second_to_a_day() -> None:
+    for round_s in (1e-9, 1e12):
+        with pytest.raises(BadValue, match="round_s"):
+            LiveSettings(policy="las", round_s=round_s)
 
 
 def test_an_elastic_task_runs_at_its_smallest_size() -> None:
