@@ -31,7 +31,7 @@ from bftrain.values.table import ValueTable
 _GRACE_S: Final = 0.02
 _MORE_GRACE: Final = 0.08
 _PLACED: Final = "consolidated"  # default placement if racks are known
-_ROUNDS_HORIZON_S: Final = 86_400.0  # with a policy: any number, so that costs of tasks are not fitted to the horizon
+_ROUNDS_HORIZON_S: Final = 86_400.0  # any number, with which costs of tasks stay as declared
 _PLACEMENT: Final = "neighbours"  # placement with the smallest losses where nodes have names
 
 

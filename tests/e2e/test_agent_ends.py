@@ -22,6 +22,7 @@ from tests.helpers.one_node import (
     until,
 )
 from tests.helpers.processes import alive
+from tests.helpers.scripted_agents import abandon
 
 
 @pytest.mark.parametrize("order", ["agent first", "worker first", "prefork server first"])
@@ -136,9 +137,9 @@ def test_without_a_manager_the_agent_itself_asks_its_workers_to_save(one_node: O
     if manager_dies == "after it":
         one_node.agent.send_signal(signal.SIGUSR1)
         one_node.watched.until("notice")
-        one_node.hub.abandon()
+        abandon(one_node.hub)
     else:
-        one_node.hub.abandon()
+        abandon(one_node.hub)
         one_node.agent.terminate()
     assert one_node.agent.wait(PATIENCE_S) == 0
 
@@ -196,7 +197,7 @@ def test_the_end_of_a_worker_is_reported_to_managers_until_one_has_it_forgotten(
         assert 0 < left.exit.ago_s < PATIENCE_S
         assert left.report is not None
         assert left.report.total == 82
-    one_node.hub.ask(lambda: one_node.hub.drop_task(one_node.watched, "t"))
+    one_node.hub.ask(lambda: one_node.hub.drop_task("t"))
     one_node.manager().until("registered")
     assert not one_node.watched.all("left"), "no manager has any more use for it"
 
@@ -204,7 +205,7 @@ def test_the_end_of_a_worker_is_reported_to_managers_until_one_has_it_forgotten(
 def test_the_end_of_a_worker_that_no_manager_saw_is_reported_and_a_refused_one_never_again(one_node: OneNode) -> None:
     one_node.start()
     pid = one_node.started(SAVES, "0")
-    one_node.hub.abandon()
+    abandon(one_node.hub)
     os.kill(pid, signal.SIGTERM)
     until(lambda: not alive([pid]), "it ended")
     left: LeftWorker = one_node.manager(takes=False).until("left")[1]

@@ -93,7 +93,7 @@ def test_an_archive_log_says_what_could_be_harvested(
         "replay",
         tmp_path / "main" / "idle.npz",
         "--window",
-        f"{begin}..{begin + day}",
+        f"{begin}:{begin + day}",
         "-o",
         tmp_path / "harvest",
     )

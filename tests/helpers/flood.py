@@ -28,7 +28,7 @@ def flooded(blocks: int, limit_mb: int, out: Path) -> dict[str, Any]:
         resource.setrlimit(resource.RLIMIT_DATA, (limit_mb << 20, limit_mb << 20))
 
     with subprocess.Popen(
-        [PROGRAM, "import", "-", "-o", str(out), "--window", f"{DAY - 10}..{DAY - 5}", "--json"],
+        [PROGRAM, "import", "-", "-o", str(out), "--window", f"{DAY - 10}:{DAY - 5}", "--json"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

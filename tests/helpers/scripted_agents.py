@@ -169,7 +169,9 @@ class Simple:
 
 
 def abandon(hub: AgentHub) -> None:
-    """Stop a hub silently, as if its process had been killed."""
+    """Stop a hub silently, as if its process had been killed; again has no effect."""
+    if not hub._thread.is_alive():  # noqa: SLF001
+        return
 
     def forget() -> None:
         hub._on_event = lambda _: None  # noqa: SLF001

@@ -68,7 +68,7 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def of_summit(path: Path, hours: float) -> ReplaySettings:
     """Choose 1,024 nodes and so many hours from the published begin."""
     begin_s = loaded(path).start_s
-    window = f"{begin_s}..{begin_s + hours * HOURS_S}"
+    window = f"{begin_s}:{begin_s + hours * HOURS_S}"
     return ReplaySettings(nodes="0:1024", window=window, max_tasks=COMPETING)
 
 

@@ -69,7 +69,7 @@ class RoundSolver:
         """Choose the tasks that run in the next round; ``limits`` have no effect, as policies are fast."""
         del limits
         begun = perf_counter()
-        if not self._working.acquire(blocking=False):  # in a thread that the caller has abandoned
+        if not self._working.acquire(blocking=False):  # the caller has abandoned an earlier call
             return Solution.failed(self.name, "the policy still works on an earlier round")
         try:
             sizes, kinds, words = self._choose(table.problem)

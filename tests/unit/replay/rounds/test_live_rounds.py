@@ -149,7 +149,7 @@ def test_more_nodes_than_ever_before_change_nothing_for_running_tasks() -> None:
     assert at(harvester, 60.0, joined("n8", time_s=30.0)) == {"a": 8}
 
 
-def test_measured_speeds_are_shared_anew() -> None:
+def test_new_measurements_change_the_shares() -> None:
     curves = {"fast": SpeedCurve(nodes=(1,), rate=(10.0,)), "slow": SpeedCurve(nodes=(1,), rate=(1.0,))}
     tasks = [gang(name, 1e6, speeds={"fast": 10.0, "slow": 1.0}) for name in ("a", "b")]
     harvester = live("makespan")

@@ -222,7 +222,7 @@ def test_complaints_name_line_and_option(text: str, complaint: str, tmp_path: Pa
 
 def test_means_over_tasks_that_are_not_there_are_refused_before_any_work(tmp_path: Path) -> None:
     sweep_file = given(fixed=ROUNDS, grid={"tasks.count": [8, 4], "measure": ["0:3", "2:5"]})
-    with pytest.raises(BadConfig, match=r"grid.measure: goes to 5 \(there are 4 tasks, the last is 3\)"):
+    with pytest.raises(BadConfig, match=r"grid.measure: goes to 5 \(the last task is 3\)"):
         planned(sweep_file, tmp_path / "out")
 
 
