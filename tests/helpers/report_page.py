@@ -25,7 +25,7 @@ LOSSES: Final = (
     "Start-up",
     "Rescaling",
     "Preemption",
-    "Finished unnoticed",
+    "Late notice of finish",
     "Spreading",
 )
 

@@ -136,7 +136,7 @@ def test_the_row_of_a_task_counts_all_its_waits_and_all_its_losses() -> None:
     (row,) = re.findall(r'<tr><th scope="row" data-key="mine"><a href="#follow=mine">mine</a></th>(.*?)</tr>', page)
     cells = [cell.replace("&nbsp;", " ") for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)]
     assert cells == ["finished", "0 s", "20 s", "110 s", "20 s", "0.025", "100.0 %", "20.0 %", "1", "0", "1"]
-    assert "Finished unnoticed" in page
+    assert "Late notice of finish" in page
     assert "waiting for tasks to start" not in page  # there were none
 
 
