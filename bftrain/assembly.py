@@ -54,20 +54,21 @@ def build_harvester(
     (Start(nodes=('n1', 'n2'), task='a'),)
     """
     chosen = solver or solver_of(settings)
-    wanted = objective or resolve_objective("throughput" if _policy(settings) else settings.objective)
+    settings = _as_policies_need(settings)
+    wanted = objective or resolve_objective(settings.objective)
     asked = objective_capabilities(wanted)
     if not asked.solved_by(solver_capabilities(chosen)):
         what = f"the objective '{wanted.name}' ties tasks together, which the solver '{chosen.name}' cannot express"
         raise BadConfig(what, fix=f"use {'exact, ' if asked.level_coupling else ''}highs, gurobi or cbc as the solver")
     return Harvester(
         solver=chosen,
-        fallback=fallback or (find_solver(settings.fallback) if settings.fallback and not _policy(settings) else None),
+        fallback=fallback or (find_solver(settings.fallback) if settings.fallback else None),
         objective=wanted,
-        admission=resolve_admission(_admission(settings), settings.max_tasks, settings.entities),
+        admission=resolve_admission(settings.admission, settings.max_tasks, settings.entities),
         placement=_placement(settings),
         place_of=place_of(settings.racks),
-        horizon_s=_ROUNDS_HORIZON_S if _policy(settings) else settings.horizon_s,
-        turn_s=0.0 if _policy(settings) else settings.turn_s,
+        horizon_s=settings.horizon_s,
+        turn_s=settings.turn_s,
         limits=Limits(
             deadline_s=settings.solver_deadline_s, relative_gap=settings.solver_gap, threads=settings.solver_threads
         ),
@@ -78,22 +79,26 @@ def build_harvester(
     )
 
 
-def _policy(settings: Settings) -> str:
-    """Return the policy of rounds that decides instead of the solver; empty if there is none."""
-    return settings.policy if isinstance(settings, LiveSettings) else ""
-
-
-def _admission(settings: Settings) -> str:
-    """Return the admission; a policy of rounds orders all tasks itself."""
-    return "all" if _policy(settings) and settings.admission == Settings().admission else settings.admission
-
-
 def solver_of(settings: Settings) -> Solver:
     """Return the solver of the settings, or the one that asks their policy of rounds."""
-    if not _policy(settings):
+    if not (isinstance(settings, LiveSettings) and settings.policy):
         return find_solver(settings.solver)
     made: Solver = registry.round_solver()(settings)
     return made
+
+
+def _as_policies_need(settings: Settings) -> Settings:
+    """Return the settings with which a policy of rounds alone decides, if they name one."""
+    if not (isinstance(settings, LiveSettings) and settings.policy):
+        return settings
+    return msgspec.structs.replace(
+        settings,
+        objective="throughput",
+        fallback="",
+        admission="all" if settings.admission == Settings().admission else settings.admission,
+        horizon_s=_ROUNDS_HORIZON_S,
+        turn_s=0.0,
+    )
 
 
 def _placement(settings: Settings) -> Placement:
