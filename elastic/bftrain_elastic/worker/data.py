@@ -305,17 +305,9 @@ class ElasticStream:
         epochs: how often the stream is read completely.
         seed: seed of its shuffling: the same on all workers, and a new one in each epoch.
 
-    Example::
+    The training loop is that of :class:`ElasticLoader`, with another ``data``::
 
         data = ElasticStream(StatefulDataLoader(stream, batch_size=96, num_workers=2), epochs=3)
-
-        def train(state):
-            model = state.parallel()
-            for x, y in state.data:  # continues after the last committed batch
-                loss = state.data.weight * mse_loss(model(x), y)
-                ...
-                report(samples=state.data.samples, loss=loss)
-                state.commit()
 
     """
 

@@ -81,10 +81,9 @@ def assess(  # noqa: PLR0913 - one parameter an option
     Without ``tasks``, identical trials are replayed, more than the idle nodes can finish. ``options`` are replay
     settings by name. ``most_events`` limits the log changes that are replayed (0: all). ``records`` are the files the
     log was imported from; they supply the jobs delayed by ``handback_delay_s`` seconds, without which only the delayed
-    node-hours are known. ``node_prices`` are
-    powers, energy and node prices. ``timezone`` is the zone of hours and weekdays (default: the import's, or UTC). With
-    ``what_ifs`` other assumptions are also replayed in separate processes, as are tasks of the models in ``profiles``
-    (default: the bundled ones).
+    node-hours are known. ``node_prices`` are powers, energy and node prices. ``timezone`` is the zone of hours and
+    weekdays (default: the import's, or UTC). With ``what_ifs`` other assumptions are also replayed in separate
+    processes, as are tasks of the models in ``profiles`` (default: the bundled ones).
     ``watch(replay, simulated_seconds, decisions)`` is called at every moment; return False to stop.
 
     Raises :class:`bftrain.errors.UsageError` for an unknown setting or options that do not fit together,

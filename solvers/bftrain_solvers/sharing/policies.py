@@ -98,11 +98,8 @@ def readable_errors(policy: str) -> Iterator[None]:
     except ProgramNotSolved as error:
         raise BadInput(f"was not solved: {error}", where=f"policy '{policy}'") from error
     except (FloatingPointError, NumbersTooFarApart) as error:
-        what, fix = (
-            f"the numbers differ by too many orders of magnitude to be computed: {error}",
-            "check speeds, weights and work",
-        )
-        raise BadInput(what, where=f"policy '{policy}'", fix=fix) from error
+        what = f"the numbers differ by too many orders of magnitude to be computed: {error}"
+        raise BadInput(what, where=f"policy '{policy}'", fix="check speeds, weights and work") from error
 
 
 @dataclass(frozen=True, slots=True)
