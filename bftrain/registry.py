@@ -112,6 +112,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
     # A factory with the site's settings as argument
     "scheduler": {
         "local": "bftrain.live.schedulers.local:make",
+        "cluster": "bftrain.live.schedulers.cluster:make",
         "slurm": "bftrain.live.schedulers.slurm:make",
         "slurm-nodes": "bftrain.live.schedulers.slurm:make_nodes",
         "pbs": "bftrain.live.schedulers.pbs:make",

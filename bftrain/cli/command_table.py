@@ -88,6 +88,7 @@ SECTIONS: Final = {
     },
     "Live": {
         "live": CommandEntry(_LIVE + "live", "Train on idle nodes next to a batch scheduler; --demo needs none."),
+        "agent": CommandEntry(_LIVE + "agent", "Add this machine to a live run without a batch scheduler."),
         "submit": CommandEntry(_LIVE + "submit", "Submit a task to a live run."),
         "status": CommandEntry(_LIVE + "tasks:status", "Show a live run and its tasks, or one task."),
         "logs": CommandEntry(_LIVE + "tasks:logs", "Print the output of a task's workers."),

@@ -6,7 +6,8 @@ need a value; tests replace it.
 
 Nesting: an agent that hears no manager for ``manager_silence_s`` reconnects. A prefork server that hears no agent for
 ``prefork_silence_s`` ends its workers before the manager gives the node up after ``agent_silence_s`` and starts them
-elsewhere. A restarted manager waits ``absence_s`` for agents, which is longer than their patience.
+elsewhere. So does an agent that is cut off for ``partition_s``; with ``heartbeat_s`` that is also shorter. A restarted
+manager waits ``absence_s`` for agents, which is longer than their patience.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ class Timeouts:
     heartbeat_s: float = 3.0  # an agent that has nothing to report sends a heartbeat
     agent_silence_s: float = 12.0  # the manager waits for an agent's message before it gives the node up
     manager_silence_s: float = 3.0  # an agent waits for the manager's heartbeat, if workers depend on it
+    partition_s: float = 8.0  # the same wait, if workers may outlive a manager that exits
     successor_s: float = 5.0  # an agent heard this recently is alive: a second agent on its node must exit
     authentication_s: float = 5.0  # a server waits for a client to authenticate
     accept_retry_s: float = 1.0  # the manager accepts connections again after a failure
     connect_s: float = 0.15  # an agent waits for a connection; it must answer a SIGTERM within 0.2 s
     connect_retry_s: float = 0.5
+    goodbye_retry_s: float = 5.0  # an agent that stays reconnects after a manager's goodbye
     hub_tick_s: float = 0.1  # period of the lifecycles
     silence_check_s: float = 0.5  # period of the check for silent agents
     closing_s: float = 30.0  # a launcher waits for the exit of its workers

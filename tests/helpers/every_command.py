@@ -72,6 +72,7 @@ CALLS: Final[dict[str, Call]] = {
     "submit": Call("--live {}/none --nodes 1:2 {}/script.py", code=4, nothing=True),
     "status": Call("--live {}/none", code=4, nothing=True),
     "task usage": Call("--live {}/none", code=4, nothing=True),
+    "agent": Call("--manager 127.0.0.1:1 --secret {}/none", code=3, nothing=True),
     "live page": Call("--live {}/none", code=4, nothing=True),
     "logs": Call("--live {}/none a", code=4, nothing=True, lines=True),
     "task cancel": Call("--live {}/none a", code=4, nothing=True),

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
@@ -17,10 +17,11 @@ PATIENCE_S: Final = 180.0
 
 
 class LocalDaemon:
-    """A daemon with the settings ``site``, which need not say where its state is."""
+    """A daemon with the settings ``site``, which need not say where its state is; ``prefix`` precedes its command."""
 
-    def __init__(self, folder: Path, site: str) -> None:
+    def __init__(self, folder: Path, site: str, prefix: Sequence[str] = ()) -> None:
         self.folder = folder
+        self._prefix = prefix
         self.state = folder / "state"
         self.state.mkdir(mode=0o700)
         self._site = folder / "site.toml"
@@ -52,7 +53,7 @@ class LocalDaemon:
     def start(self) -> None:
         """Start it, and do not wait."""
         with self._output.open("ab") as output:
-            command = [sys.executable, "-m", "bftrain", "live", "--config", str(self._site), "-v"]
+            command = [*self._prefix, sys.executable, "-m", "bftrain", "live", "--config", str(self._site), "-v"]
             self.process = subprocess.Popen(command, stdout=output, stderr=output)
 
     def kill(self) -> None:

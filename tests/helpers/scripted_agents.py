@@ -37,6 +37,7 @@ class Agent:
         instance: str = "",
         version: int = 0,
         connection: socket.socket | None = None,
+        **more: object,
     ) -> None:
         self._connection = connection or socket.create_connection(hub.address, timeout=PATIENCE_S)
         self._sealed = AuthenticatedStream(secret, "agent")
@@ -45,7 +46,7 @@ class Agent:
         while not self._sealed.greeted:
             self._heard.extend(self._sealed.feed(self._connection.recv(65536)))
         register = {"type": "register", "node": node, "address": "127.0.0.1", "slots": 2, "pid": 1, "epoch": epoch}
-        register["version"] = version
+        register |= {"version": version, **more}
         self.send(**register, instance=instance, workers=list(workers), ended=list(ended))
 
     def send(self, **message: object) -> None:

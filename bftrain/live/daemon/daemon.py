@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from bftrain.errors import Fault
@@ -155,12 +155,16 @@ class LiveDaemon:
         self.task_store.record_fact(CLUSTER, cluster or before)
 
     def _record_kinds(self) -> None:
-        """Record the kinds of pools' nodes; of a scheduler that does not answer the earlier ones."""
-        kinds = self.opened.scheduler.facts().node_kinds
+        """Record the kinds of pools' nodes; of agents that stay, or a silent scheduler, the earlier ones."""
+        kinds, stay = self.opened.scheduler.facts().node_kinds, self.opened.scheduler.agents_stay
+        text = self.task_store.fact(_KINDS)
+        if text and (stay or (not kinds and any(pool.kind for pool in self.site.pools))):
+            kinds = {**wire.decode(text, dict[str, str]), **kinds}
+        self._set_kinds(kinds)
+
+    def _set_kinds(self, kinds: Mapping[str, str]) -> None:
         if kinds:
             self.task_store.record_fact(_KINDS, wire.encode(kinds).decode())
-        elif any(pool.kind for pool in self.site.pools) and (text := self.task_store.fact(_KINDS)):
-            kinds = wire.decode(text, dict[str, str])
         self.node_manager.kinds = NodeKinds({**kinds, **self.site.kind_of}, self.site.unit)
 
     async def drain(self) -> None:
@@ -270,8 +274,7 @@ class LiveDaemon:
             message = self._box.popleft()
             match message["type"]:
                 case "registered" | "gone":
-                    if message.get("noticed"):
-                        self.opened.scheduler.noticed(message["node"])
+                    self._on_agent(message)
                     agents.append((message["node"], message["type"] == "registered"))
                 case "notice":
                     self.node_manager.agents(agents)
@@ -296,6 +299,25 @@ class LiveDaemon:
             self.task_manager.progress(self._turned)
             self._turned.clear()
             self.decision_loop.write(sync=False)
+
+    def _on_agent(self, message: dict[str, Any]) -> None:
+        """Pass an arrival or exit to the scheduler; record the kind that an agent reports, unless [kinds] names it."""
+        node, scheduler = message["node"], self.opened.scheduler
+        if message.get("noticed"):
+            scheduler.noticed(node)
+        if not scheduler.agents_stay:
+            return
+        if message["type"] == "gone":
+            scheduler.gone(node)
+            return
+        scheduler.registered(node, message["gpus"])
+        named, kind = self.node_manager.kinds.named, str(message["kind"]).strip()
+        if kind.isprintable() and kind and node not in self.site.kind_of and named.get(node) != kind:
+            self._set_kinds({**named, node: kind})
+            loop, kinds, harvester = self.decision_loop, self.node_manager.kinds, self.harvester
+            if mistaken := [one for one in loop.pool if harvester.kind_of(one) != kinds.of(one)]:
+                ours = self.node_manager.node_tracker.ours
+                loop.on_events(*node_events(loop.pool, ours, loop.now, kinds, mistaken))
 
     def _heard(self, message: dict[str, Any]) -> list[Event]:
         """Apply a launcher's message; return the event that follows, if any."""

@@ -93,7 +93,9 @@ def open_site(site: SiteSettings, tell: OnEvent) -> LiveResources:
         task_store = TaskStore(journal)
         task_store.write()  # changes to an earlier version's tables
         harvester = recover(journal, deciding)
-        hub = _hub(site, task_store, tell, scheduler.keep_workers_s) if site.agents.used else None
+        stay_s = site.agents.patience_s if scheduler.agents_stay else None
+        keep_s = stay_s if scheduler.keep_workers_s is None else scheduler.keep_workers_s
+        hub = _hub(site, task_store, tell, keep_s) if site.agents.used else None
         opened.pop_all()  # success: everything stays open
     order = _agent_order(site, hub)
     return LiveResources(site, (lock, folder_lock), journal, task_store, harvester, scheduler, hub, order)

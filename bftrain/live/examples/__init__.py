@@ -11,7 +11,7 @@ from typing import Final
 
 from bftrain.errors import BadInput, suggestion
 
-SITES: Final = ("slurm", "pbs", "flux", "local", "slurm-nodes", "pbs-nodes")
+SITES: Final = ("slurm", "pbs", "flux", "local", "cluster", "slurm-nodes", "pbs-nodes")
 UNITS: Final = ("systemd-user", "systemd", "systemd-agent")
 HOOKS: Final = {"slurm-hook": "slurm.sh", "pbs-hook": "pbs_hook.py"}
 NAMES: Final = (*SITES, *UNITS, *HOOKS)

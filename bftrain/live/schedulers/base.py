@@ -170,6 +170,8 @@ class Scheduler(ABC):
     name: str
     # Registration of an agent proves that its node is ours (a pilot job). Otherwise an ``Allowed`` is also required
     agents_suffice: bool = False
+    # Agents are started by people, outlive the daemon and report the kinds of their nodes
+    agents_stay: bool = False
     unit: str = NODE  # unit of its names: whole nodes, or single GPUs
     keep_workers_s: float | None = None  # how long agents without a daemon keep workers (None: indefinitely)
 
@@ -224,6 +226,12 @@ class Scheduler(ABC):
 
     def hint(self) -> None:  # noqa: B027 - optional
         """Handle the arrival or exit of an agent: a good time to poll."""
+
+    def registered(self, node: str, gpus: int) -> None:  # noqa: B027 - optional
+        """Record that the agent of a node registered, with the number of its GPUs; called if agents stay."""
+
+    def gone(self, node: str) -> None:  # noqa: B027 - optional
+        """Record that the agent of a node exited or was lost; called if agents stay."""
 
     def noticed(self, node: str) -> None:  # noqa: B027 - optional
         """Record that the scheduler announced to the agent of a node that it takes the node."""
@@ -333,6 +341,7 @@ class SchedulerPools(Scheduler):
         each = [pool.scheduler for pool in self.pools]
         self.name = "+".join(dict.fromkeys(one.name for one in each))
         self.agents_suffice = all(one.agents_suffice for one in each)
+        self.agents_stay = any(one.agents_stay for one in each)
         self.unit = each[0].unit
         keep = [one.keep_workers_s for one in each if one.keep_workers_s is not None]
         self.keep_workers_s = min(keep, default=None)
@@ -421,6 +430,16 @@ class SchedulerPools(Scheduler):
         """Let all schedulers look soon."""
         for pool in self.pools:
             pool.scheduler.hint()
+
+    def registered(self, node: str, gpus: int) -> None:
+        """Pass the registration to the pools without pilots."""
+        for pool in self.pools:
+            pool.scheduler.registered(node, gpus)
+
+    def gone(self, node: str) -> None:
+        """Pass the exit to the pool of the node."""
+        for pool in self._of((node,)):
+            pool.scheduler.gone(node)
 
     def noticed(self, node: str) -> None:
         """Pass the notice to the pool of the node, or to all if it is unknown."""

@@ -7,7 +7,7 @@ server keeps copies of the states of tasks on other nodes.
 On SIGTERM the agent tells the manager that it leaves, kills all processes it started, and exits. With a grace period it
 announces its exit first, and exits after its last worker or at the deadline. If the agent dies, its prefork servers
 kill the workers. If the manager is gone for long, the agent exits; until then workers continue, and the agent keeps
-their records for the next manager.
+their records for the next manager. An agent with infinite patience stays and waits for the next manager.
 """
 
 from __future__ import annotations
@@ -90,6 +90,8 @@ class NodeAgent:
         self._beat_at = 0.0
         self._gave_up = False
         self._instance = secrets.token_hex(8)
+        self._stays = math.isinf(settings.patience_s)
+        self._noted_link = ""  # state of the connection in the latest note
         self._keep_s = math.inf  # time that workers continue with no manager; inf: until the agent gives up
 
     def run(self) -> int:
@@ -136,12 +138,13 @@ class NodeAgent:
                 self._replace_prefork_if_needed(prefork, now)
             self._worker_socket.accept_again()
             limit_logs(self._workers.values(), self._settings.log_limit)
+            self._note_link()
         if self._link.alone_s > self._settings.patience_s:
             self._leaving = f"no manager for {self._settings.patience_s:g} s"
             self._note(f"{self._leaving}: {self._link.trouble}")
             self._gave_up = True
-        if self._workers and self._link.alone_s > self._keep_s:
-            self._kill_all()  # the scheduler may start a job here, and there is no manager to notice it
+        if self._workers and (self._link.alone_s > self._keep_s or self._link.silent):
+            self._kill_all()  # a job may start here unnoticed, or the manager starts the same workers elsewhere
         if self._leave_at and now >= self._ask_at and not self._link.welcomed:
             self._ask_workers_to_save()
         if self._leave_at and (not self._workers or now >= self._leave_at):
@@ -202,6 +205,8 @@ class NodeAgent:
                 instance=self._instance,
                 epoch=self._link.epoch,
                 version=messages.VERSION,
+                kind=self._settings.kind,
+                gpus=min(self._settings.slots or len(self._gpus.names), len(self._gpus.names)),
                 workers=tuple(worker.summary() for worker in self._workers.values()),
                 ended=tuple(self._ended.summaries()),
             )
@@ -223,7 +228,7 @@ class NodeAgent:
             case messages.ClearNode():
                 self._kill_all()
             case messages.Goodbye():
-                self._leaving = "the manager closed the connection"
+                self._on_goodbye()
             case messages.AgentRefused(reason=reason):
                 self._leaving, self._gave_up = reason, True
                 self._note(reason)
@@ -231,6 +236,13 @@ class NodeAgent:
                 self._keep_s = math.inf if keep_s is None else keep_s
                 if self._leave_at:
                     self._send_notice()
+
+    def _on_goodbye(self) -> None:
+        if self._stays:
+            self._kill_all()
+            self._link.pause("it closed the connection", TIMEOUTS.goodbye_retry_s)
+        else:
+            self._leaving = "the manager closed the connection"
 
     def _on_worker_order(
         self,
@@ -411,6 +423,13 @@ class NodeAgent:
         if waits and prefork.kill_if_stopped():  # its workers die with it
             replaced = "it is killed, and another one takes its place"
             self._note(f"its prefork server was stopped and does not obey: {replaced}")
+
+    def _note_link(self) -> None:
+        """Report each loss of the manager, and each connection to it, of an agent that stays."""
+        state = "connected" if self._link.welcomed else self._link.trouble and f"no manager: {self._link.trouble}"
+        if self._stays and state not in {"", self._noted_link}:
+            self._noted_link = state
+            self._note(state)
 
     def _program_ended(self) -> bool:
         return self._settings.parent > 0 and os.getppid() != self._settings.parent

@@ -23,16 +23,17 @@ COPIES_MEMORY: Final = "10%"  # share of the free memory when the agent starts
 class AgentSettings(argparse.Namespace):
     """Settings of an agent.
 
-    ``patience_s``: seconds that it continues after it lost its manager. ``grace_s``: seconds that it continues after
-    SIGTERM, if there are workers. When the process ``parent`` exits, the agent removes the folder ``remove`` and
-    leaves. A worker's log is limited to ``log_limit`` bytes, and copies of other nodes' states to ``copies_bytes``; 0:
-    none. ``nice`` is the nice value of its child processes,
-    not of the agent itself.
+    ``kind`` is the node's kind; "": its manager knows. ``patience_s``: seconds that it continues after it lost its
+    manager; infinite: it stays until it is stopped. ``grace_s``: seconds that it continues after SIGTERM, if there are
+    workers. When the process ``parent`` exits, the agent removes the folder ``remove`` and leaves. A worker's log is
+    limited to ``log_limit`` bytes, and copies of other nodes' states to ``copies_bytes``; 0: none. ``nice`` is the nice
+    value of its child processes, not of the agent itself.
     """
 
     manager: tuple[str, int]
     secret: bytes
     node: str
+    kind: str
     address: str
     slots: int
     first_gpu: int
@@ -70,7 +71,8 @@ def command_line(description: str) -> argparse.ArgumentParser:
     first_gpu = "index of the first worker's GPU on this machine, if several agents share it"
     add("--first-gpu", metavar="N", type=int, default=0, help=first_gpu)
     add("--preload", type=_modules, default=",".join(PRELOADED), help=preloaded)
-    patience = "seconds to continue without the manager"
+    add("--kind", default="", help="kind of the node, if no settings of the manager name it")
+    patience = "seconds to continue without the manager; inf: for ever"
     add("--patience", dest="patience_s", metavar="PATIENCE", type=float, default=30.0, help=patience)
     grace = "seconds for workers to save or hand over after SIGTERM or SIGUSR1/2"
     add("--grace", dest="grace_s", metavar="GRACE", type=float, default=0.0, help=grace)

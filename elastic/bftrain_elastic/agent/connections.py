@@ -58,6 +58,7 @@ class ManagerLink:
         self._refused = 0  # epoch of the latest rejected manager
         self.epoch = 0  # epoch of the newest obeyed manager
         self._lost_at = self._alive_at = time.monotonic()
+        self.silent = False  # the manager was lost because nothing arrived: it may run on behind a broken network
         self._silence_s = math.inf  # seconds of silence after which the manager counts as lost
         self.trouble = ""  # reason for the missing manager
 
@@ -89,6 +90,7 @@ class ManagerLink:
         if wire is not None and now >= self._silent_at:
             wire.ready(selectors.EVENT_READ)  # this process may have been stopped
             if now >= self._silent_at:
+                self.silent = True
                 wire.end(f"no sign of life for {self._silence_s:g} s")
         if self._wire is None:
             self._connect_at = now + TIMEOUTS.connect_retry_s
@@ -101,6 +103,12 @@ class ManagerLink:
         self._beat_at = time.monotonic() + TIMEOUTS.heartbeat_s  # any message counts as a heartbeat
         if self._wire is not None and self._sealed.greeted:
             self._wire.write(self._sealed.seal(message.to_dict()))
+
+    def pause(self, reason: str, seconds: float) -> None:
+        """Close the connection, and connect again later."""
+        self._connect_at = time.monotonic() + seconds
+        if self._wire is not None:
+            self._wire.end(reason)
 
     def _connect(self) -> None:
         try:
@@ -139,6 +147,7 @@ class ManagerLink:
                     self._wire.end("it is older than the manager before")
                 return
             self._welcome, self._refused, self.epoch = True, 0, message.epoch
+            self.silent, self.trouble = False, ""
             self._silence_s = math.inf if message.silence_s is None else message.silence_s
             self._alive_at = time.monotonic()
         elif not self._welcome and not isinstance(message, AgentRefused):

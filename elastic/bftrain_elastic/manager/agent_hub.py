@@ -186,7 +186,7 @@ class AgentHub(ThreadCalls):
     and then knows the running workers when their agents reconnect. ``epoch`` counts the starts of the manager: agents
     reject managers older than the newest one they obeyed. ``settle_s`` is the time in seconds that a preemption may
     need to reach all processes of a node. ``keep_s`` is the field of :class:`Welcome`; with it, call :meth:`beat` each
-    second.
+    second. Agents that hear nothing stop their workers: with 0 soon, otherwise just before their nodes are given up.
     """
 
     def __init__(
@@ -204,7 +204,8 @@ class AgentHub(ThreadCalls):
         super().__init__()
         self.epoch = epoch
         self.settle_s = settle_s
-        self._keep_s, self._silence_s = keep_s, None if keep_s is None else TIMEOUTS.manager_silence_s
+        silence_s = TIMEOUTS.partition_s if keep_s else TIMEOUTS.manager_silence_s
+        self._keep_s, self._silence_s = keep_s, None if keep_s is None else silence_s
         self._on_event = emit
         self._selector = selectors.DefaultSelector()
         self._agent_listener = AgentListener(
@@ -473,7 +474,8 @@ class AgentHub(ThreadCalls):
             self._on_earlier_exit(agent, left)
         if self._ending:
             agent.send(wire.Goodbye())
-        self._emit_of_node({"type": "registered", "node": node, "slots": slots, "pid": message.pid})
+        about = {"slots": slots, "pid": message.pid, "kind": message.kind, "gpus": message.gpus}
+        self._emit_of_node({"type": "registered", "node": node, **about})
         self.tasks.tell_node(node, lambda lifecycle: lifecycle.node_up(node))
         self._start_waiting()
 

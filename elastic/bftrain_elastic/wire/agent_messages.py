@@ -81,7 +81,7 @@ class Welcome(FromManager, name="welcome"):
     """The agent is registered; ``epoch`` counts the starts of the manager.
 
     ``keep_s``: seconds that workers continue while the manager is gone; None: until the agent gives up. ``silence_s``:
-    the manager sends ``Alive`` each second, and counts as lost after this many seconds of silence.
+    the manager sends ``Alive`` each second; after this many seconds of silence it counts as lost, and workers stop.
     """
 
     epoch: int = 1
@@ -176,7 +176,8 @@ class DropCopy(FromManager, ToPrefork, name="drop_copy"):
 class RegisterAgent(FromAgent, name="register", kw_only=True):
     """The first message of an agent: its running workers, and the workers that exited while there was no manager.
 
-    ``instance`` is unique, so that a manager can distinguish two agents on one node.
+    ``instance`` is unique, so that a manager can distinguish two agents on one node. ``kind`` is the node's kind, or
+    "" if the manager's settings determine it; ``gpus`` counts the GPUs that its workers use.
     """
 
     node: str
@@ -186,6 +187,8 @@ class RegisterAgent(FromAgent, name="register", kw_only=True):
     instance: str = ""
     epoch: int = 0
     version: int = 0
+    kind: str = ""
+    gpus: int = 0
     workers: tuple[LeftWorker, ...] = ()
     ended: tuple[LeftWorker, ...] = ()
 

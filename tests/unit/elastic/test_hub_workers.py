@@ -26,6 +26,18 @@ def test_a_worker_bears_the_epoch_of_its_manager_in_its_name(inbox: MessageInbox
     hub.close()
 
 
+def test_agents_hear_how_long_workers_may_outlive_the_manager(inbox: MessageInbox) -> None:
+    hub = AgentHub(inbox, SECRET, keep_s=30.0)
+    agent = Agent(hub, "n1", kind="v100", gpus=4)
+    welcome = agent.hear("welcome")
+    assert welcome["keep_s"] == 30.0
+    assert welcome["silence_s"] + TIMEOUTS.heartbeat_s < TIMEOUTS.agent_silence_s, "cut off, they stop in time"
+    registered = inbox.until("registered")
+    assert (registered["kind"], registered["gpus"]) == ("v100", 4)
+    agent.close()
+    hub.close()
+
+
 def test_an_agent_that_obeys_a_newer_manager_is_not_registered(
     comes: Comes, hub: AgentHub, inbox: MessageInbox
 ) -> None:

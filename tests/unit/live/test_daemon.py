@@ -35,6 +35,7 @@ from bftrain_elastic.wire.authenticated_stream import read_secret
 from tests.helpers.live_callers import submission
 from tests.helpers.live_inside import (
     Environment,
+    LiveDaemon,
     LiveService,
     LiveTaskState,
     TaskStore,
@@ -416,6 +417,38 @@ async def test_agents_whose_workers_only_the_daemon_can_end_hear_that_its_loop_g
         agent.hear_all()
         assert agent.hears_nothing(), "this very call keeps the loop from going on"
         agent.close()
+
+
+@in_a_loop
+async def test_agents_that_stay_name_the_kinds_of_their_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(agents=True, agents_suffice=True)
+    monkeypatch.setattr(world, "agents_stay", True, raising=False)
+
+    async def comes(daemon: LiveDaemon, node: str, kind: str) -> Agent:
+        hub = daemon.opened.hub
+        assert hub is not None
+        secret = read_secret(daemon.site.secret)
+        agent = await asyncio.to_thread(Agent, hub, node, secret=secret, kind=kind)
+        await until(lambda: node in daemon.harvester.pool and daemon.harvester.kind_of(node) == kind)
+        return agent
+
+    async with live_inside(tmp_path, world, kinds={"named": "n2"}) as (daemon, service, _, _):
+        first, second = await comes(daemon, "n1", "v100"), await comes(daemon, "n3", "k80")
+        assert set(service.status().kinds) == {"named", "v100", "k80"}
+        hub = daemon.opened.hub
+        assert hub is not None
+        odd = await asyncio.to_thread(Agent, hub, "n2", secret=read_secret(daemon.site.secret), kind="a100")
+        await until(lambda: "n2" in daemon.harvester.pool)
+        assert daemon.harvester.kind_of("n2") == "named", "settings have priority"
+        first.close()
+        await until(lambda: "n1" not in daemon.harvester.pool)
+        again = await comes(daemon, "n1", "h100")
+        third = await comes(daemon, "n3", "t4")  # before the manager has noticed that the former agent is gone
+        for agent in (second, odd, again, third):
+            agent.close()
+    async with live_inside(tmp_path, world) as (daemon, _, _, _):
+        kinds = daemon.node_manager.kinds
+        assert [kinds.of(node) for node in ("n1", "n3")] == ["h100", "t4"], "known before any agent comes"
 
 
 SITE = {"torch": Environment(setup=("module load cuda",), python="/t/python"), "image": Environment(prefix=("a", "i"))}
