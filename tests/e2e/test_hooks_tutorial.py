@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pwd
 import re
@@ -17,9 +16,9 @@ from typing import Final, Self
 import pytest
 
 from tests.helpers.fake_pbs import FakePbs
-from tests.helpers.pages import ROOT, Page, page
+from tests.helpers.pages import ROOT, page
 from tests.helpers.program import PROGRAM, environment
-from tests.helpers.reading import Reader
+from tests.helpers.reading import Reader, section
 from tests.helpers.slurm import Slurm, wait_until
 
 GUIDE: Final = ROOT / "docs" / "how-to" / "hooks.md"
@@ -118,17 +117,6 @@ def moved_to(home: Path) -> Callable[[str], str]:
     return moved
 
 
-def typed(found: Page, heading: str, moved: Callable[[str], str]) -> Page:
-    """Return one section of the page, with the folders and users of the test."""
-    before, _, after = found.text.partition(f"\n## {heading}\n")
-    first = before.count("\n")
-    last = first + after.partition("\n## ")[0].count("\n") + 2
-    blocks = [
-        dataclasses.replace(block, text=moved(block.text)) for block in found.blocks if first < block.line <= last
-    ]
-    return Page(found.path, found.text, found.said, blocks)
-
-
 def status() -> str:
     return subprocess.run([PROGRAM, "status"], capture_output=True, text=True, check=True).stdout
 
@@ -153,7 +141,7 @@ def test_the_tutorial_on_hooks_word_for_word(tmp_path: Path, monkeypatch: pytest
         try:
             with machines:
                 try:
-                    Reader(typed(page(GUIDE), "Hooks on Slurm", moved), tmp_path, cluster.home / "state").read()
+                    Reader(section(page(GUIDE), "Hooks on Slurm", moved), tmp_path, cluster.home / "state").read()
                 except AssertionError as error:
                     error.add_note(cluster.logs())
                     raise
@@ -184,7 +172,7 @@ def test_the_tutorial_on_hooks_of_pbs_word_for_word(tmp_path: Path, monkeypatch:
         try:
             with machines:
                 try:
-                    Reader(typed(page(GUIDE), "Hooks on PBS", moved), tmp_path, home / "state").read()
+                    Reader(section(page(GUIDE), "Hooks on PBS", moved), tmp_path, home / "state").read()
                 except AssertionError as error:
                     error.add_note(logs())
                     raise

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import slurm
-from tests.helpers.pages import ROOT, Block, Page, page
-from tests.helpers.reading import Reader
+from tests.helpers.pages import ROOT, Page, page
+from tests.helpers.reading import Watcher
 from tests.helpers.slurm import Slurm, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torch, pytest.mark.apart]
@@ -38,21 +38,6 @@ def cluster(found: Page, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
         monkeypatch.setenv("PATH", own.env["PATH"])
         monkeypatch.setenv("SLURM_CONF", own.env["SLURM_CONF"])
         yield own
-
-
-class Watcher(Reader):
-    """A reader who remembers what was typed and seen."""
-
-    def __init__(self, found: Page, folder: Path, state: Path) -> None:
-        super().__init__(found, folder, state)
-        self.seen = ""
-
-    def _type(self, lines: str, block: Block) -> str:
-        # People keep a terminal open; ours closes at once, perhaps before nohup has made what it starts deaf to that
-        deaf = "until grep -q 'SigIgn:.*[13579bdf]$' /proc/$!/status; do sleep 0.05; done"
-        said = super()._type(f"{lines}\n{deaf}" if lines.startswith("nohup ") else lines, block)
-        self.seen += f"$ {lines}\n{said}\n"
-        return said
 
 
 def test_the_tutorial_on_slurm_word_for_word(found: Page, cluster: Slurm, tmp_path: Path) -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Self
 
 import pytest
 
+from bftrain import Client
 from tests.helpers import hosts
-from tests.helpers.local_daemon import LocalDaemon
+from tests.helpers.local_daemon import PATIENCE_S, LocalDaemon
+from tests.helpers.pages import ROOT, page
 from tests.helpers.program import bftrain
+from tests.helpers.reading import Watcher, section
 
 PROGRAM: Final = Path(__file__).parents[1] / "helpers" / "programs" / "given_speed.py"
 PORT: Final = 7411
@@ -202,6 +207,47 @@ def test_a_node_that_is_cut_off_stops_its_task_before_another_node_continues_it(
     network.connect(node)
     run.until(lambda: cluster.has(*KINDS), "the node is used again")
     cluster.finish("a")
+
+
+SSH: Final = """\
+#!/bin/sh
+# ssh -n HOST COMMAND, where hosts are network namespaces
+exec {prefix}$2 setsid --wait unshare --uts sh -c "hostname $2; $3"
+"""
+
+
+@needs_hosts
+@pytest.mark.torch
+def test_the_tutorial_word_for_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = page(ROOT / "docs" / "how-to" / "live.md")
+    with hosts.Hosts(["head", "n1", "n2"]) as network, TemporaryDirectory(prefix="bftrain-lab-", dir="/tmp") as name:
+        home = Path(name)
+        (home / "bftrain").symlink_to(ROOT)
+        (home / "venv").symlink_to(sys.prefix)
+        (home / "bin").mkdir()
+        (home / "bin" / "ssh").write_text(SSH.format(prefix=" ".join(network.prefix(""))))
+        (home / "bin" / "ssh").chmod(0o755)
+        monkeypatch.setenv("HOME", name)
+        for variable in ("XDG_STATE_HOME", "BFTRAIN_LIVE"):
+            monkeypatch.delenv(variable, raising=False)
+        monkeypatch.setenv("PATH", f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}")
+        on_head = " ".join(["nohup", *network.prefix("head"), "bftrain live"])
+
+        def moved(text: str) -> str:
+            return text.replace("nohup bftrain live", on_head).replace("head:", f"{network.address('head')}:")
+
+        reader = Watcher(section(guide, "A cluster without a scheduler", moved), tmp_path, home)
+        try:
+            reader.read()
+        except AssertionError as error:
+            error.add_note("\n".join([reader.seen, *(log.read_text() for log in home.glob("lab/*.log"))]))
+            raise
+        with closing(Client(str(home / ".local" / "state" / "bftrain" / "live" / "api.sock"))) as client:
+            deadline = time.monotonic() + PATIENCE_S
+            while client.tasks() and time.monotonic() < deadline:
+                time.sleep(0.2)
+            assert [(view.name, view.state) for view in client.tasks(over=True)] == [("cnn", "done")]
+    assert "2 agents, 0 drained" in reader.seen
 
 
 def starts(record: Path) -> int:

@@ -26,8 +26,9 @@ def needs(found: Page) -> list[str]:
     return found.said.get("needs", "").split()
 
 
-# Who needs a Slurm or a PBS has one of their own: tests/e2e/test_live_tutorial.py, tests/e2e/test_hooks_tutorial.py
-ALL = [found for found in map(page, PAGES) if has_something_to_do(found) and not {"slurm", "pbs"} & {*needs(found)}]
+# Other tests type pages with these needs: test_live_tutorial.py, test_hooks_tutorial.py, test_own_cluster.py
+APART = {"slurm", "pbs", "hosts"}
+ALL = [found for found in map(page, PAGES) if has_something_to_do(found) and not APART & {*needs(found)}]
 
 
 # Each takes half a minute of CPU time. Other pages type the same commands, and tests/golden compares their outputs

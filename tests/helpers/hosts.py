@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, Self
 
 _NETWORK: Final = "10.213.77"
+_PATIENCE_S: Final = 60.0
 
 
-def run(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+def run(*words: str) -> str:
+    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
 
 
 def missing() -> str:
@@ -33,7 +37,8 @@ class Hosts:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
-        self._spaces = {name: f"bftrain-{os.getpid()}-{name}" for name in names}
+        self._space = f"bftrain-{os.getpid()}-"
+        self._spaces = {name: f"{self._space}{name}" for name in names}
 
     def __enter__(self) -> Self:
         for space in self._spaces.values():
@@ -52,6 +57,13 @@ class Hosts:
         return self
 
     def __exit__(self, *_: object) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while processes := [pid for space in self._spaces.values() for pid in run("netns", "pids", space).split()]:
+            assert time.monotonic() < deadline, f"processes do not end: {processes}"
+            for pid in processes:
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGTERM)
+            time.sleep(0.5)
         for space in self._spaces.values():
             run("netns", "delete", space)
 
@@ -59,7 +71,7 @@ class Hosts:
         return f"{_NETWORK}.{self._names.index(name) + 1}"
 
     def prefix(self, name: str) -> list[str]:
-        return ["ip", "netns", "exec", self._spaces[name]]
+        return ["ip", "netns", "exec", f"{self._space}{name}"]
 
     def cut_off(self, name: str) -> None:
         """Pull the cable of a host."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Final
@@ -139,6 +140,30 @@ class Reader:
 
     def _at(self, block: Block, words: str) -> str:
         return f"{self.page.name}:{block.line}: {words}"
+
+
+class Watcher(Reader):
+    """A reader who remembers what was typed and seen."""
+
+    def __init__(self, found: Page, folder: Path, state: Path) -> None:
+        super().__init__(found, folder, state)
+        self.seen = ""
+
+    def _type(self, lines: str, block: Block) -> str:
+        # People keep a terminal open; ours closes at once, perhaps before nohup has made what it starts deaf to that
+        deaf = "until grep -q 'SigIgn:.*[13579bdf]$' /proc/$!/status; do sleep 0.05; done"
+        said = super()._type(f"{lines}\n{deaf}" if re.search(r"^nohup .*&$", lines, re.MULTILINE) else lines, block)
+        self.seen += f"$ {lines}\n{said}\n"
+        return said
+
+
+def section(found: Page, heading: str, moved: Callable[[str], str]) -> Page:
+    """Return one section of the page, with its blocks ``moved`` to the folders, users and hosts of the test."""
+    before, _, after = found.text.partition(f"\n## {heading}\n")
+    first = before.count("\n")
+    last = first + after.partition("\n## ")[0].count("\n") + 2
+    blocks = [replace(block, text=moved(block.text)) for block in found.blocks if first < block.line <= last]
+    return Page(found.path, found.text, found.said, blocks)
 
 
 def undisclosed_needs(page: Page) -> list[str]:
