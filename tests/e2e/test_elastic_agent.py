@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -228,13 +229,12 @@ def test_a_second_agent_of_a_node_ends_and_says_which_one_is_there(tmp_path: Pat
     hub = AgentHub(messages, make_secret(tmp_path / "secret"))
     place = ("--manager", f"127.0.0.1:{hub.address[1]}", "--secret", str(tmp_path / "secret"), "--preload", "")
     command = [sys.executable, "-m", "bftrain_elastic.agent", *place, "--node", "n1"]
-    with subprocess.Popen(command) as first:
+    with subprocess.Popen(command) as first, closing(hub):  # closed, the hub ends the first agent
         messages.until(lambda: bool(hub.nodes()), "an agent")
         second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert second.returncode == 1
         assert f"bftrain agent n1: another agent is on node 'n1', process {first.pid}" in second.stderr
         assert hub.nodes() == {"n1": 1}
-        hub.close()
     seen = [one["type"] for one in messages.all if one["type"] not in {"warm", "agent_ended"}]
     assert seen == ["registered", "refused", "gone"]
 
