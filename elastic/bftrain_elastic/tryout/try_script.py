@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -130,9 +132,23 @@ class TrialMessages:
             self._news.notify_all()
 
     def wait(self, true: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait until ``true`` returns true or the time is up; return whether it is true."""
-        with self._news:
-            return self._news.wait_for(true, timeout_s)
+        """Wait until ``true`` returns true or the time is up; return whether it is true.
+
+        ``true`` is called without the lock: it may ask the hub, which may be waiting to add a message.
+        """
+        end_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            seen = len(self.all)
+            if true():
+                return True
+            left_s = end_s - time.monotonic()
+            with self._news:
+                news = self._news.wait_for(
+                    lambda: len(self.all) > seen,  # noqa: B023 - called within this turn
+                    None if left_s == math.inf else left_s,
+                )
+            if not news:
+                return true()
 
 
 class ScriptTrial:

@@ -12,7 +12,7 @@ import pytest
 
 from bftrain_elastic.errors import BadJob
 from bftrain_elastic.manager import launchers
-from bftrain_elastic.tryout.try_script import ScriptTrial
+from bftrain_elastic.tryout.try_script import ScriptTrial, TrialMessages
 from tests.helpers.lifecycles import LauncherJob
 from tests.helpers.local_stage import LocalStage
 
@@ -74,3 +74,15 @@ def test_a_stage_whose_launcher_cannot_be_made() -> None:
 
     with pytest.raises(ValueError, match="no such launcher"), LocalStage(cannot, nodes=("n1",)):
         pass
+
+
+def test_a_condition_may_ask_a_thread_that_adds_a_message() -> None:
+    messages = TrialMessages()
+
+    def asks() -> bool:
+        adding = threading.Thread(target=messages, args=({"type": "registered"},), daemon=True)
+        adding.start()
+        adding.join(10.0)
+        return not adding.is_alive()
+
+    assert messages.wait(asks, 30.0)
