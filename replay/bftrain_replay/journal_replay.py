@@ -16,6 +16,7 @@ from time import perf_counter
 
 from msgspec.structs import replace
 
+from bftrain.config import LiveSettings
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadInput
 from bftrain.journal import Journal
@@ -184,6 +185,9 @@ def recorded(journal: Journal) -> JournalEvents:
         reading.max_failures = later.get(step.number, reading.max_failures)
     if begin_s is None:
         raise BadInput("contains no event", where=str(journal.path))
+    made_with = journal.settings_now
+    if isinstance(made_with, LiveSettings) and made_with.policy:  # rounds of a simulation start with the log
+        begin_s -= begin_s % made_with.round_s
     provenance = LogProvenance(made_by="journal", sources=(ProvenanceSource.of(journal.path),))
     nodes = sorted({node for _, joined, left in reading.changes for node in (*joined, *left)})
     log = log_from_pool_changes(
@@ -241,8 +245,11 @@ def rerun(
 
     ``reported``: samples by task, as far as known; the task's curve is scaled to this sum.
     """
-    settings = ReplaySettings.of(journal.settings_now)
+    made_with = journal.settings_now
+    settings = ReplaySettings.of(made_with)
     parts = check_parts(settings, baseline)
+    if isinstance(made_with, LiveSettings) and made_with.policy:
+        settings = replace(settings, solver=made_with.policy)
     if reported:
         # Speed ratio of each task to its curve, where known
         followed = process_steps(journal, events, decide_again=False).run.tasks

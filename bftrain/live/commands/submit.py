@@ -23,6 +23,7 @@ from bftrain.cli.output import Output
 from bftrain.cli.settings import DurationType, TimeType, with_options
 from bftrain.errors import BadInput, BftrainError, Interrupted, NotAvailable, PartlyFailed, UsageError
 from bftrain.live.commands.tasks import OVER, talks
+from bftrain.live.commands.trace import play
 from bftrain.live.model.schemas import Submission
 from bftrain.taskfiles.files import toml_records
 from bftrain.taskfiles.records import ON_THE_CALENDAR, batch_of, check_keys, profile, sizes_of, spread_of
@@ -32,7 +33,7 @@ from bftrain.values.curve import SpeedCurve
 from bftrain.values.job import Run, described
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from bftrain.live.client import Client
     from bftrain.live.model.schemas import TaskView
@@ -115,6 +116,8 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
     metavar="TASK",
     help="Run after this task has finished; cancelled if that task fails.",
 )
+@click.option("--trace", is_flag=True, help="Submit a task file's tasks at their times, as programs that only count.")
+@click.option("--time-scale", type=click.FloatRange(min=0.001), metavar="N", help="With --trace: N times as fast. [1]")
 @click.option("--wait", is_flag=True, help="Wait until all tasks have finished; exit with 1 unless all succeeded.")
 @click.option("--finish-code", type=int, metavar="N")
 @click.option("--finish-file", metavar="PATH")
@@ -144,24 +147,41 @@ def command(
 ) -> None:
     """Submit WHAT to a live run, which trains it on idle nodes."""
     wait, grid = given.pop("wait"), _grid(given.pop("grid"))
+    trace, scale = given.pop("trace"), given.pop("time_scale")
     options = _read_curves(given.pop("speeds"))
     options |= {name: value for name, value in given.items() if value is not None}
     options |= {name: str(path.absolute()) for name, path in (("folder", folder), ("cwd", cwd)) if path is not None}
     options |= {"env": _environment(env)} if env else {}
-    submissions = _submissions(what, words, options, grid)
-    if (twice := repeated([one.name for one in submissions])) and grid != [{}]:
-        fix = "choose values that differ in their first letters and digits"
-        raise UsageError(f"two tasks would be called '{twice}'", where="--grid", fix=fix)
-    tasks = _submit_all(submissions, client, out)
+    if scale is not None and not trace:
+        raise UsageError("is for a trace only", where="--time-scale", fix="add --trace, or omit it")
+    if trace and (options or words or grid != [{}]):
+        raise UsageError("tasks of a trace take no further options", where="--trace", fix="change its file")
+    if trace:
+        tasks = list(_told(play(Path(what), scale or 1.0, client), out))
+    else:
+        tasks = _submit_all(_distinct(_submissions(what, words, options, grid), grid), client, out)
+        tasks = list(_told(tasks, out)) if wait else tasks
     if not wait:
-        out.result(tasks, lambda: "\n".join(map(_submitted, tasks)))
+        out.result(tasks, lambda: "" if trace else "\n".join(map(_submitted, tasks)))
         return
-    for task in tasks:
-        out.say(_submitted(task))
     ended = wait_for([task.number for task in tasks], client)
     out.result(ended, lambda: "\n".join(f"{task.name}: {task.state}" for task in ended))
     if wrong := sum(task.state != "done" for task in ended):
         raise PartlyFailed(f"{wrong} of {len(ended)} tasks are not done")
+
+
+def _told(tasks: Iterable[TaskView], out: Output) -> Iterator[TaskView]:
+    """Print each task when it has been submitted."""
+    for task in tasks:
+        out.say(_submitted(task))
+        yield task
+
+
+def _distinct(submissions: list[Submission], grid: Sequence[Mapping[str, str]]) -> list[Submission]:
+    if (twice := repeated([one.name for one in submissions])) and grid != [{}]:
+        fix = "choose values that differ in their first letters and digits"
+        raise UsageError(f"two tasks would be called '{twice}'", where="--grid", fix=fix)
+    return submissions
 
 
 def _environment(given: Iterable[str]) -> dict[str, str]:

@@ -57,7 +57,10 @@ class LiveDaemon:
         self.node_manager = NodeManager(
             scheduler, tracker, self.launcher_pool, site.times, kinds, self._synchronise_pool
         )
-        rates = site.node_rates(lambda node: self.node_manager.kinds.of(node), scheduler.gpus_of)  # noqa: PLW0108 - kinds change
+        kind_of = lambda node: self.node_manager.kinds.of(node)  # noqa: E731, PLW0108 - kinds change
+        if opened.hub is not None:
+            opened.hub.kind_of = kind_of
+        rates = site.node_rates(kind_of, scheduler.gpus_of)
         ledger = UsageLedger(opened.journal, rates)
         self.task_manager = TaskManager(store, opened.harvester, self.launcher_pool, ledger)
         self.decision_loop = DecisionLoop(

@@ -220,6 +220,7 @@ class AgentHub(ThreadCalls):
         self._waiting: dict[str, wire.SpawnWorker] = {}  # workers that wait until their node has room for them
         self._script_tasks: set[str] = set()
         self.copies = CopyPlaces(self._emit_of_copies)
+        self.kind_of: Callable[[str], str] = lambda _: ""  # a node's kind, where nodes have kinds
         self._ending = False
         self._holding = False  # worker starts are suspended
         self._thread = threading.Thread(target=self._run, name="bftrain-hub", daemon=True)

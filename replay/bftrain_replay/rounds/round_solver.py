@@ -52,11 +52,11 @@ class RoundSolver:
     It learns the time and the tasks' service from their histories, since policies rank tasks by what they received.
     """
 
-    name = "rounds"
     capabilities = SolverCapabilities(node_kinds=True, uses_history=True, uses_work_left=True, stateful=True)
 
     def __init__(self, settings: RoundSettings) -> None:
         self._settings = settings
+        self.name = settings.policy
         find_policy(settings)
         self._columns: _Columns | None = None
         self._working = Lock()

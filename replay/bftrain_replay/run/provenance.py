@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from bftrain import summaries
+from bftrain.errors import UnknownName
 from bftrain.values import wire
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.workloads.task_generators import SaturatingWorkload
@@ -55,7 +57,10 @@ def tasks_sha256(tasks: Sequence[TaskSpec]) -> str:
 
 
 def versions_with(solver: str) -> dict[str, str]:
-    """Return the versions of the packages that influence figures with ``solver``."""
+    """Return the versions of the packages that influence figures with ``solver``, or with a policy of rounds."""
     from bftrain.assembly import find_solver  # noqa: PLC0415 - rounds ask no solver, and its search is slow
 
-    return {**summaries.versions(), f"solver {solver}": find_solver(solver).available().version}
+    found = summaries.versions()
+    with suppress(UnknownName):
+        found[f"solver {solver}"] = find_solver(solver).available().version
+    return found

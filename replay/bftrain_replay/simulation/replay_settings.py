@@ -7,8 +7,7 @@ from typing import Annotated, Final, TypeAlias
 
 from msgspec.structs import force_setattr
 
-from bftrain.config import LiveSettings, Settings, changed
-from bftrain.errors import BadInput
+from bftrain.config import Settings, changed
 from bftrain.values import checks
 from bftrain.values.options import AUTO, HORIZON_S, Option
 from bftrain_replay.simulation.progress_kept import FORMS, MEMORY, TASK, ProgressKept
@@ -141,12 +140,9 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @classmethod
     def of(cls, settings: Settings) -> ReplaySettings:
-        """Return ``settings`` as replay settings; missing fields get their defaults."""
+        """Return ``settings`` as replay settings; missing fields get their defaults, a policy of rounds is dropped."""
         if isinstance(settings, cls):
             return settings
-        if isinstance(settings, LiveSettings) and settings.policy:
-            fix = "simulate the policy with bftrain rounds"
-            raise BadInput(f"decided in rounds by the policy '{settings.policy}'", where="settings", fix=fix)
         return cls(**{name: getattr(settings, name) for name in Settings.__struct_fields__})
 
 

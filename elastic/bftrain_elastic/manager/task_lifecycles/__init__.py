@@ -30,6 +30,7 @@ class _Hub(Protocol):
     """The hub, which imports this module."""
 
     settle_s: float
+    kind_of: Callable[[str], str]
 
     @property
     def copies(self) -> _Copies: ...
@@ -84,7 +85,8 @@ class TaskContext:
         worker sees the GPU of its slot, or with ``all_gpus`` all GPUs of its agent. ``place`` is returned in
         :class:`LeftWorker`.
         """
-        job, env = self._job, {**self._job.env, "BFTRAIN_FOLDER": self._job.folder, **env}
+        job, kind = self._job, self._hub.kind_of(node)
+        env = {**job.env, "BFTRAIN_FOLDER": job.folder, **({"BFTRAIN_KIND": kind} if kind else {}), **env}
         argv, warm = environment.command(job, how.get("argv", job.argv), env, warm=how.get("warm", True))
         log = f"{job.logs}/{node.replace('/', '_')}-{how.get('slot', 0)}.log"
         ends = {"finish_code": job.finish_code, "finish_file": job.finish_path}
