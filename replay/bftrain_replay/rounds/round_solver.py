@@ -12,15 +12,18 @@ from time import perf_counter
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from bftrain.config import LiveSettings
 from bftrain.errors import BftrainError
+from bftrain.parts import name_of
 from bftrain.ports import Availability, SolverCapabilities
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.table import ValueTable
 from bftrain.values.task import TaskSpec
+from bftrain_replay.rounds.policy_choice import AUTO, RECENT, PolicyChoice
 from bftrain_replay.rounds.round_choice import RoundChoice
 from bftrain_replay.rounds.round_inputs import CompetingTasks, Places, TaskGangs, TaskProgressColumns, gangs_of
 from bftrain_replay.rounds.round_policy import SizingPolicy, find_policy
@@ -55,10 +58,12 @@ class RoundSolver:
     capabilities = SolverCapabilities(node_kinds=True, uses_history=True, uses_work_left=True, stateful=True)
 
     def __init__(self, settings: RoundSettings) -> None:
-        self._settings = settings
+        self._choice = PolicyChoice(settings) if name_of(settings.policy) == AUTO else None
+        self._settings = settings if self._choice is None else replace(settings, policy=self._choice.name)
         self.name = settings.policy
-        find_policy(settings)
+        find_policy(self._settings)
         self._columns: _Columns | None = None
+        self._recent: dict[str, TaskSpec] = {}  # the latest tasks as they were submitted, for ``auto``
         self._working = Lock()
 
     def available(self) -> Availability:
@@ -84,7 +89,7 @@ class RoundSolver:
             bound=None,
             termination=Termination.HEURISTIC,
             quality=Quality.FEASIBLE,
-            solver=self.name,
+            solver=self._settings.policy,
             solver_words=words,
             wall_s=perf_counter() - begun,
         )
@@ -94,7 +99,27 @@ class RoundSolver:
             return dict.fromkeys((task.name for task in problem.tasks), 0), {}, ""
         if self._columns is None or not self._columns.fit(problem):
             self._columns = _Columns(self._settings, problem, self._columns)
-        return self._columns.choose(problem)
+        reason = self._choose_policy(problem)
+        sizes, kinds, words = self._columns.choose(problem)
+        return sizes, kinds, "; ".join(filter(None, (reason, words)))
+
+    def _choose_policy(self, problem: AllocationProblem) -> str:
+        """Let the simulation of the recent tasks choose the policy; return why, if it was time to choose."""
+        choice = self._choice
+        if choice is None or self._columns is None:
+            return ""
+        now_s = self._columns.now_s(problem.tasks)
+        for task in problem.tasks:
+            if task.name not in self._recent:
+                left = task.work_left_samples
+                spec = _spec(task, now_s - task.age_s, now_s, sizes=False)
+                self._recent[task.name] = replace(spec, work_samples=left if left and left > 0.0 else None)
+        self._recent = dict([*self._recent.items()][-RECENT:])
+        reason = choice.look(now_s, [*self._recent.values()], self._columns.most)
+        if choice.name != self._settings.policy:
+            self._settings = replace(self._settings, policy=choice.name)
+            self._columns = _Columns(self._settings, problem, self._columns)
+        return reason
 
 
 class _Columns:

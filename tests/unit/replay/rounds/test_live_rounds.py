@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 import bftrain
-from bftrain import Harvester, NodesJoined, SpeedCurve, TaskFinished, TaskMeasured, TaskSpec, TaskSubmitted
+from bftrain import Decision, Harvester, NodesJoined, SpeedCurve, TaskFinished, TaskMeasured, TaskSpec, TaskSubmitted
 from bftrain.config import LiveSettings
 from bftrain.errors import BadValue, UnknownName
 from bftrain.values.events import Event
@@ -41,6 +41,7 @@ class RoundsByHand:
         self._specs = {task.name: task for task in tasks}
         self._left = {task.name: float(task.work_samples or 0.0) for task in tasks}
         self.end_s: dict[str, float] = {}
+        self.decisions: list[Decision] = []
 
     def run(self) -> dict[str, float]:
         """Return when each task has finished."""
@@ -57,6 +58,7 @@ class RoundsByHand:
             for name in self.harvester.unfinished:
                 self.harvester.absorb(TaskMeasured(time_s=now_s, task=name, work_left_samples=self._left[name]))
             decision = self.harvester.decide(now_s)
+            self.decisions.append(decision)
             events += self._trained(decision.sizes, decision.kinds, now_s)
             number += 1
         return self.end_s
@@ -184,3 +186,40 @@ def test_an_elastic_task_runs_at_its_smallest_size() -> None:
     task = TaskSpec(name="a", min_nodes=2, max_nodes=4, curve=curve, work_samples=100.0)
     harvester.absorb(NodesJoined(time_s=0.0, nodes=("n1", "n2", "n3")), TaskSubmitted(time_s=0.0, spec=task))
     assert dict(harvester.decide(0.0).sizes) == {"a": 2}
+
+
+def long_tasks_before_short_ones() -> list[TaskSpec]:
+    long = [gang(f"long{number}", 6000.0, submit_s=0.0) for number in range(4)]
+    return long + [gang(f"short{number}", 60.0, submit_s=10.0 * number) for number in range(40)]
+
+
+def mean_completion_s(policy: str, tasks: Sequence[TaskSpec]) -> tuple[float, RoundsByHand]:
+    run = RoundsByHand(policy, {"": 2}, tasks)
+    ends_s = run.run()
+    return sum(ends_s[task.name] - task.submit_s for task in tasks) / len(tasks), run
+
+
+def test_auto_takes_the_policy_that_serves_recent_tasks_best_in_simulation() -> None:
+    tasks = long_tasks_before_short_ones()
+    fifo_s, _ = mean_completion_s("fifo", tasks)
+    srtf_s, _ = mean_completion_s("srtf", tasks)
+    auto_s, run = mean_completion_s("auto=completion,fifo,srtf", tasks)
+    assert auto_s == pytest.approx(srtf_s, rel=0.1)
+    assert auto_s < fifo_s / 2
+    assert {decision.solver for decision in run.decisions if decision.sizes} >= {"srtf"}
+    reasons = [decision.solver_words for decision in run.decisions if decision.solver_words]
+    assert reasons[0].startswith("srtf for completion of 5 tasks in simulation: fifo ")
+    assert len(reasons) <= len(run.decisions) / 10 + 1
+
+
+def test_auto_keeps_its_policy_where_another_gains_nothing() -> None:
+    tasks = [gang(f"t{number}", 300.0, submit_s=100.0 * number) for number in range(12)]
+    _, run = mean_completion_s("auto=makespan,fifo,srtf", tasks)
+    assert {decision.solver for decision in run.decisions if decision.sizes} == {"fifo"}
+
+
+def test_auto_chooses_among_policies_and_figures_that_exist() -> None:
+    with pytest.raises(UnknownName, match="no figure is called 'speed'"):
+        bftrain.build_harvester(LiveSettings(policy="auto=speed", round_s=ROUND_S))
+    with pytest.raises(UnknownName, match="'las2'"):
+        bftrain.build_harvester(LiveSettings(policy="auto=rho,las2", round_s=ROUND_S))

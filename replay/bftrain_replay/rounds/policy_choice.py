@@ -1,0 +1,73 @@
+"""PolicyChoice: which policy would have served the recent tasks of a live run best, by simulation.
+
+``policy = "auto"`` names it in a site file; ``auto=rho,las,max-min`` also gives the figure and the candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from bftrain.errors import BftrainError, UnknownName
+from bftrain.text_formats import counted
+from bftrain.values.task import TaskSpec
+from bftrain_replay.rounds.round_policy import find_policy
+from bftrain_replay.rounds.round_settings import RoundSettings
+from bftrain_replay.rounds.simulation import simulate
+
+AUTO: Final = "auto"
+FIGURES: Final = ("completion", "response", "rho", "makespan")
+CANDIDATES: Final = ("fifo", "las", "srtf", "max-min", "finish-time")
+_EVERY_ROUNDS: Final = 10
+_FEWEST: Final = 5  # tasks; a simulation of fewer says little
+RECENT: Final = 100  # tasks, the latest; they keep a simulation short
+_GAIN: Final = 0.01  # least improvement that is worth another policy
+
+
+class PolicyChoice:
+    """Chooses a policy again every ten rounds. ``name`` is the present one."""
+
+    def __init__(self, settings: RoundSettings) -> None:
+        word, *names = settings.policy.removeprefix(AUTO).removeprefix("=").split(",")
+        self._figure = word or FIGURES[0]
+        if self._figure not in FIGURES:
+            raise UnknownName.among("figure", self._figure, FIGURES)
+        self._candidates = tuple(names) or CANDIDATES
+        self._settings = replace(settings, policy=self._candidates[0])
+        for name in self._candidates:
+            find_policy(replace(settings, policy=name))
+        self._due_s = 0.0
+        self.name = self._candidates[0]
+
+    def look(self, time_s: float, tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> str:
+        """Choose for ``tasks`` on ``nodes`` by kind; return the reason, or "" if it is not yet time to choose."""
+        recent = sorted((task for task in tasks if task.work_samples is not None), key=lambda task: task.submit_s)
+        if time_s < self._due_s or len(recent) < _FEWEST:
+            return ""
+        self._due_s = time_s + _EVERY_ROUNDS * self._settings.round_s
+        first_s = recent[0].submit_s
+        moved = [replace(task, submit_s=task.submit_s - first_s) for task in recent]
+        found = {
+            name: figure for name in self._candidates if (figure := self._simulated(name, moved, nodes)) is not None
+        }
+        if not found:
+            return ""
+        best = min(found, key=lambda name: found[name])
+        if found[best] < found.get(self.name, float("inf")) * (1.0 - _GAIN):
+            self.name = best
+        values = ", ".join(f"{name} {figure:,.4g}" for name, figure in found.items())
+        return f"{self.name} for {self._figure} of {counted(len(recent), 'task')} in simulation: {values}"
+
+    def _simulated(self, name: str, tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> float | None:
+        """Return the figure with a policy; ``None`` if the policy or some tasks do not fit the nodes."""
+        try:
+            result = simulate(nodes, tasks, replace(self._settings, policy=name))
+        except BftrainError:
+            return None
+        figures = result.task_figures
+        mean = {"completion": figures.completion_s, "response": figures.response_s, "rho": figures.rho}.get(
+            self._figure
+        )
+        return result.summary.makespan_s if self._figure == "makespan" else mean.mean if mean is not None else None
