@@ -125,6 +125,30 @@ def test_nodes_that_join_and_leave_are_seen_without_a_reload(browser: Chromium, 
     assert page.complaints() == []
 
 
+def test_times_of_finished_tasks_are_drawn(browser: Chromium, live: ObservedRun) -> None:
+    live.lend(*NODES)
+    for number in range(9):
+        live.submit(f"trial{number}", largest=2, campaign="mixer" if number % 3 else "")
+    for number in range(9):
+        live.report(f"trial{number}", 3)
+        live.run.do(lambda inside, number=number: inside.world.tell(f"trial{number}", "done"))
+    for width, dark in ((420, False), (1440, True)):
+        page = opened(browser, live, width, dark=dark)
+        page.wait_until("!document.getElementById('completed').hidden")
+        page.frames()
+        page.evaluate("document.getElementById('completed').scrollIntoView()")
+        page.screenshot(PICTURES / f"live-page-completed-{width}.png")
+        assert text(page, "completed-words").startswith("9 tasks: done ")
+        assert page.evaluate(COLOURS % "completed-picture") > 4
+        rows = page.evaluate(
+            "[...document.querySelectorAll('#campaigns tr')].map((row) => row.innerText.split('\\t')[0])"
+        )
+        assert rows == ["mixer", "none"]
+        assert page.evaluate(STICKING_OUT) == []
+        assert page.evaluate(FAINT) == []
+        assert page.complaints() == []
+
+
 def test_it_says_that_contact_is_lost_and_goes_on_after_a_restart(browser: Chromium, busy: ObservedRun) -> None:
     page = opened(browser, busy)
     page.wait_until("document.getElementById('card-nodes').textContent === '12 of 12'")

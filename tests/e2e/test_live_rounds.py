@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,3 +80,57 @@ def test_tasks_take_turns_and_continue_where_they_stopped_even_after_a_kill(fold
         assert runs[-1][1] >= WORK
     turns = sum(len((folder / f"{name}.txt").read_text().splitlines()) for name in NAMES)
     assert turns > len(NAMES)
+
+
+TRACE: Final = """
+[[task]]
+name = "mixer-{number}"
+campaign = "mixer"
+nodes = "1"
+work_samples = {work}
+submit_s = {submit_s}
+curves.fast = {{ nodes = [1], rate = [40.0] }}
+curves.slow = {{ nodes = [1], rate = [20.0] }}
+"""
+
+
+def test_a_trace_is_played_and_compared_with_its_simulation(folder: Path) -> None:
+    trace = folder / "trace.toml"
+    trace.write_text("".join(TRACE.format(number=n, work=4000.0 * (1 + n), submit_s=100.0 * n) for n in range(3)))
+    with LocalDaemon(folder, SITE.replace('"las"', '"srtf"')) as run:
+        played = bftrain("submit", "--trace", trace, "--time-scale", 100, "--wait", BFTRAIN_LIVE=run.socket)
+        assert played.code == 0, played.err
+        assert played.out.count(": done") == 3
+        figures = run.metrics()
+        assert figures["bftrain_completion_seconds_count"] == figures["bftrain_slowdown_count"] == 3
+        assert figures['bftrain_start_up_seconds_count{campaign=""}'] >= 1
+        views = {view.name: view for view in run.client.tasks(over=True)}
+    # Each trained at the speed of its kind: on two kinds for 40, 80 and 120 samples
+    assert {name: view.work_samples for name, view in views.items()} == {f"mixer-{n}": 40.0 * (1 + n) for n in range(3)}
+    journal, log, tasks = folder / "state" / "live.db", folder / "log.npz", folder / "tasks.toml"
+    for words in (
+        ("journal", "replay", journal, "-o", folder / "lived"),
+        ("journal", "export", journal, "-o", log, "--tasks", tasks),
+        ("rounds", log, "--tasks", tasks, "--policy", "srtf", "--round", 2, "-o", folder / "simulated"),
+    ):
+        done = bftrain(*words)
+        assert done.code == 0, done.err
+    compared = bftrain("compare", folder / "lived", folder / "simulated", "--json")
+    assert compared.code == 0, compared.err
+    lived, simulated = json.loads(compared.out)["figures"]["time_to_finish_s.mean"]["values"]
+    assert lived == pytest.approx(simulated, abs=2.5)  # a round, and half a second to start
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--time-scale", 2), "is for a trace only"),
+        (("--trace", "--work", 5), "tasks of a trace take no further options"),
+        (("--trace",), "task 'a': has no work_samples, so it would never end"),
+    ],
+)
+def test_a_trace_that_cannot_be_played_is_refused(folder: Path, words: tuple[object, ...], said: str) -> None:
+    (folder / "tasks.toml").write_text('[[task]]\nname = "a"\ncurve = { nodes = [1], rate = [1.0] }\n')
+    done = bftrain("submit", folder / "tasks.toml", *words, BFTRAIN_LIVE=folder / "none.sock")
+    assert done.code != 0
+    assert said in done.err

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -79,6 +81,16 @@ class LocalDaemon:
         with suppress(BftrainError):
             return self.client.status().state == "running"
         return False
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics by their names with labels."""
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(self.socket)
+        connection.request("GET", "/metrics", headers={"host": "localhost"})
+        lines = connection.getresponse().read().decode().splitlines()
+        connection.close()
+        return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
 
     def story(self) -> str:
         views: list[str] = []

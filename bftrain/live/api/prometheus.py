@@ -24,7 +24,7 @@ from bftrain.live.daemon.task_manager import TaskManager
 from bftrain.live.model.schemas import RUN_STATES, StatusView
 from bftrain.values.actions import Action, Cause, Release, Shrink, Stop
 from bftrain.values.decision import Decision
-from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskFailed, TaskFinished
+from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskFailed, TaskFinished, TaskMeasured
 
 # Otherwise each histogram adds a series with its creation time
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -39,6 +39,8 @@ _USED: Final = {
     "bftrain_usage_samples_total": "Samples, over all runs.",
     "bftrain_usage_joules_total": "Energy of the tasks' nodes, over all runs, by the site's watts.",
 }
+_LONG_S: Final = (60.0, 300.0, 900.0, 1800.0, 3600.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
+_SLOWER: Final = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 # From unnoticeable times to the limit of solvers; 20 ms and 100 ms are promised
 _BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
@@ -63,6 +65,7 @@ class LiveMetrics(Collector):
         self, opened: LiveResources, tasks: TaskManager, nodes: NodeManager, status: Callable[[], StatusView]
     ) -> None:
         self._site, self._harvester, self._scheduler = opened.site, opened.harvester, opened.scheduler
+        self._store = opened.task_store
         self._tasks, self._nodes, self._status = tasks, nodes, status
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -84,6 +87,22 @@ class LiveMetrics(Collector):
         self._latency = Histogram(
             "bftrain_event_to_orders_seconds",
             "Time from an event to the orders of its decision; leaving nodes are handed back earlier.",
+            buckets=_BOUNDS_S,
+            registry=self._registry,
+        )
+        self._completion = Histogram(
+            "bftrain_completion_seconds", "Submission to completion.", buckets=_LONG_S, registry=self._registry
+        )
+        self._slowdown = Histogram(
+            "bftrain_slowdown",
+            "Completion time by the time at full speed, of tasks with known work.",
+            buckets=_SLOWER,
+            registry=self._registry,
+        )
+        self._start_up = Histogram(
+            "bftrain_start_up_seconds",
+            "Duration of start-ups: the overhead of a preemption.",
+            ["campaign"],
             buckets=_BOUNDS_S,
             registry=self._registry,
         )
@@ -149,7 +168,12 @@ class LiveMetrics(Collector):
                     self._left.inc(len(event.nodes))
                     self._taken |= self._nodes.preempted(event.nodes)
                 case TaskFinished():
+                    self._finished(event)
                     self._over(event.task, "done")
+                case TaskMeasured(start_cost_s=start_cost_s) if start_cost_s is not None:
+                    named = self._site.api.metrics_by_user and event.task in self._tasks.tracks
+                    campaign = self._tasks.tracks[event.task].record.spec.campaign if named else ""
+                    self._start_up.labels(campaign).observe(start_cost_s)
                 case TaskCancelled():
                     self._over(event.task, "cancelled")
                 case TaskFailed():
@@ -171,6 +195,16 @@ class LiveMetrics(Collector):
             if isinstance(action, Shrink | Stop) and action.cause in _PREEMPTED:
                 self._preemptions.inc(not self._taken.isdisjoint(action.nodes))
         self._taken.clear()
+
+    def _finished(self, event: TaskFinished) -> None:
+        record = next((one for one in reversed(self._store.finished) if one.name == event.task), None)
+        if record is None:
+            return
+        spec, took_s = record.spec, event.time_s - record.submitted_s
+        self._completion.observe(took_s)
+        speed = max(curve.speed(spec.max_nodes) for curve in (spec.curves or {"": spec.curve}).values())
+        if spec.work_samples is not None and speed > 0.0:
+            self._slowdown.observe(took_s * speed / spec.work_samples)
 
     def _over(self, task: str, state: str) -> None:
         self._ended.labels(state).inc()

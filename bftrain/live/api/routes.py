@@ -43,6 +43,7 @@ _FILES: Final[Mapping[str, str]] = {
     "page.js": _SCRIPT,
     "talk.js": _SCRIPT,
     "charts.js": _SCRIPT,
+    "completed.js": _SCRIPT,
     "nodes.js": _SCRIPT,
     "words.js": _SCRIPT,
     "icon.svg": "image/svg+xml",

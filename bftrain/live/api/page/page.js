@@ -1,6 +1,7 @@
 // What the status page of a live run does: it hears updates and shows them. Nothing is fetched but from where it came.
 
 import { charts } from "./charts.js";
+import { completed } from "./completed.js";
 import { grid } from "./nodes.js";
 import { ask, follow, hasToken, keepToken, takeToken } from "./talk.js";
 import * as words from "./words.js";
@@ -83,6 +84,7 @@ const tools = {
 };
 const picture = charts($("sizes"), $("speeds"), tools);
 const nodes = grid($("nodes"), tools);
+const finished = completed($("completed-picture"), tools);
 
 let asked = 0;
 const redraw = () => {
@@ -245,6 +247,17 @@ const drawUsage = (used) => {
     return row;
   }));
 };
+const drawCompleted = () => {
+  hide("completed", finished.size === 0);
+  if (!finished.size) return;
+  text("completed-words", finished.summary());
+  $("campaigns").replaceChildren(...finished.campaigns().map((cells) => {
+    const row = item("tr", "");
+    row.append(...cells.map((cell, index) => item("td", index ? "" : "words", cell)));
+    return row;
+  }));
+  finished.draw();
+};
 let remarked = "";
 const drawRemarks = () => {
   const latest = (status.remarks ?? []).slice(-20).reverse();
@@ -268,6 +281,7 @@ const draw = () => {
   drawFeed();
   drawTasks();
   drawDays();
+  drawCompleted();
   drawRemarks();
   anew = false;
 };
@@ -307,6 +321,7 @@ const hears = {
     if (first || update.status.now_s - usedAt > USAGE_S) {
       usedAt = update.status.now_s;
       ask(`v1/usage?by=user&since=${day.slice(0, 8)}01`).then(drawUsage, () => {});
+      ask("v1/tasks?all=true").then((all) => { finished.update(all); redraw(); }, () => {});
     }
     first = false;
     redraw();
