@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -34,9 +35,10 @@ def main(text: str) -> None:
         time.sleep(min(_TICK_S, (work - done) / speed))
         now_s = time.monotonic()
         done = min(work, start + (now_s - begin_s) * speed)
-        if int(done) > reported:
-            report(samples=int(done) - reported, step=int(done))
-            reported = int(done)
+        whole = math.ceil(done) if done >= work else int(done)
+        if whole > reported:
+            report(samples=whole - reported, step=whole)
+            reported = whole
         if first and now_s - saved_s > _SAVE_S:
             _save(saved, done)
             saved_s = now_s

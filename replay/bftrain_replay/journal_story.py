@@ -81,7 +81,7 @@ def sentences(step: JournalStep) -> Iterator[str]:
     for action in actions:
         if not isinstance(action, Release):  # events already list the nodes that left
             yield f"-> {_action(action, decision.sizes.get(action.task, 0))}"
-    yield from (f"note: {note}" for note in (*decision.notes, decision.fallback) if note)
+    yield from (f"note: {note}" for note in (*decision.notes, decision.fallback or decision.solver_words) if note)
 
 
 def _actions(step: JournalStep) -> tuple[Action, ...]:

@@ -1,0 +1,93 @@
+"""Sixty tasks in rounds of 20 s: a live run with real processes takes as long as its simulation."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import pytest
+
+from tests.helpers.local_daemon import LocalDaemon
+from tests.helpers.program import bftrain, start
+
+ROUND_S: Final = 20.0
+SCALE: Final = 18.0
+KINDS: Final = {"v100": "slot[1-3]", "k80": "slot[4-6]"}
+SITE: Final = """
+name = "rounds"
+folder = "shared"
+launcher = "process"
+[kinds]
+v100 = "slot[1-3]"
+k80 = "slot[4-6]"
+[scheduler]
+name = "local"
+nodes = 6
+[agents]
+preload = []
+[deciding]
+policy = "{policy}"
+round_s = {round_s}
+"""
+TASK: Final = """
+[[task]]
+name = "job-{number}"
+nodes = "{nodes}"
+work_samples = {work}
+submit_s = {submit_s}
+curves.v100 = {{ nodes = [{nodes}], rate = [{fast}] }}
+curves.k80 = {{ nodes = [{nodes}], rate = [{slow}] }}
+"""
+_PATIENCE_S: Final = 3600.0
+FIGURES: Final = {"completion": "time_to_finish_s.mean", "makespan": "makespan_s"}
+
+
+def trace() -> str:
+    """Return tasks of 15 to 90 s on the fast kind, which is 1.5 to 5 times as fast; they arrive within five minutes."""
+    chance = random.Random(1)  # noqa: S311 - equal tasks in every run
+    tasks, submit_s = list[str](), 0.0
+    for number in range(60):
+        fast, nodes = chance.uniform(10.0, 40.0), chance.choice([1, 1, 1, 2])
+        slow, seconds = fast / chance.choice([1.5, 2.0, 3.0, 5.0]), 15.0 * 6.0 ** chance.random()
+        more = {"work": fast * seconds * SCALE, "submit_s": submit_s * SCALE, "fast": fast, "slow": slow}
+        tasks.append(TASK.format(number=number, nodes=nodes, **more))
+        submit_s += chance.expovariate(0.2)
+    return "".join(tasks)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with TemporaryDirectory(prefix="bftrain-rounds-", dir="/tmp") as name:  # whose path is short enough for a socket
+        yield Path(name)
+
+
+@pytest.mark.parametrize("policy", ["max-min", "finish-time", "fifo", "las"])
+def test_a_run_takes_as_long_as_its_simulation(
+    policy: str, folder: Path, soak_log: Callable[[Mapping[str, float]], None]
+) -> None:
+    (folder / "trace.toml").write_text(trace())
+    with LocalDaemon(folder, SITE.format(policy=policy, round_s=ROUND_S)) as run:
+        submit = ("submit", "--trace", folder / "trace.toml", "--time-scale", SCALE, "--wait")
+        played = start(*submit, BFTRAIN_LIVE=run.socket)
+        _, errors = played.communicate(timeout=_PATIENCE_S)
+        assert played.returncode == 0, errors.decode()
+    journal, log, tasks = folder / "state" / "live.db", folder / "log.npz", folder / "tasks.toml"
+    rounds = ("rounds", "--cluster", "v100=3,k80=3", "--tasks", tasks, "--policy", policy, "--round", ROUND_S)
+    for words in (
+        ("journal", "replay", journal, "-o", folder / "lived"),
+        ("journal", "export", journal, "-o", log, "--tasks", tasks),
+        (*rounds, "-o", folder / "simulated"),
+    ):
+        done = bftrain(*words)
+        assert done.code == 0, done.err
+    compared = bftrain("compare", folder / "lived", folder / "simulated", "--force", "--json")
+    assert compared.code == 0, compared.err
+    figures = json.loads(compared.out)["figures"]
+    for name, figure in FIGURES.items():
+        lived, simulated = figures[figure]["values"]
+        soak_log({f"{name}, s": lived, f"{name} in the simulation, s": simulated})
+        assert lived == pytest.approx(simulated, rel=0.05), name
