@@ -39,7 +39,7 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog, log_from_pool_changes
 from bftrain_datasets.log.provenance import LogProvenance, ProvenanceSource
 from bftrain_replay.run.result import result_of
-from bftrain_replay.simulation.engine import EngineRun
+from bftrain_replay.simulation.engine import EngineRun, pools_at
 from bftrain_replay.simulation.node_time_ledger import PLAIN, HarvestOverTime, Ledger, UnusedReason
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import ReplayRules
@@ -345,6 +345,7 @@ class _JournalAccounts:
             decisions=self.decisions,
             harvest=self._harvest,
             losses=self._losses,
+            pools=pools_at(self.events.log, self._ledger.times_s),
             wall_s=wall_s,
             allocations=self._allocations,
         )

@@ -96,7 +96,7 @@ curves.slow = {{ nodes = [1], rate = [20.0] }}
 
 def test_a_trace_is_played_and_compared_with_its_simulation(folder: Path) -> None:
     trace = folder / "trace.toml"
-    trace.write_text("".join(TRACE.format(number=n, work=4000.0 * (1 + n), submit_s=100.0 * n) for n in range(3)))
+    trace.write_text("".join(TRACE.format(number=n, work=8000.0, submit_s=20.0 * n) for n in range(3)))
     with LocalDaemon(folder, SITE.replace('"las"', '"srtf"')) as run:
         played = bftrain("submit", "--trace", trace, "--time-scale", 100, "--wait", BFTRAIN_LIVE=run.socket)
         assert played.code == 0, played.err
@@ -105,8 +105,9 @@ def test_a_trace_is_played_and_compared_with_its_simulation(folder: Path) -> Non
         assert figures["bftrain_completion_seconds_count"] == figures["bftrain_slowdown_count"] == 3
         assert figures['bftrain_start_up_seconds_count{campaign=""}'] >= 1
         views = {view.name: view for view in run.client.tasks(over=True)}
-    # Each trained at the speed of its kind: on two kinds for 40, 80 and 120 samples
-    assert {name: view.work_samples for name, view in views.items()} == {f"mixer-{n}": 40.0 * (1 + n) for n in range(3)}
+    assert {name: (view.work_samples, view.campaign) for name, view in views.items()} == {
+        f"mixer-{n}": (80.0, "mixer") for n in range(3)
+    }
     journal, log, tasks = folder / "state" / "live.db", folder / "log.npz", folder / "tasks.toml"
     for words in (
         ("journal", "replay", journal, "-o", folder / "lived"),
@@ -115,6 +116,8 @@ def test_a_trace_is_played_and_compared_with_its_simulation(folder: Path) -> Non
     ):
         done = bftrain(*words)
         assert done.code == 0, done.err
+    kinds = json.loads((folder / "lived" / "summary.json").read_text())["kinds"]
+    assert {kind: figures["used_node_h"] > 0.0 for kind, figures in kinds.items()} == {"fast": True, "slow": True}
     compared = bftrain("compare", folder / "lived", folder / "simulated", "--json")
     assert compared.code == 0, compared.err
     lived, simulated = json.loads(compared.out)["figures"]["time_to_finish_s.mean"]["values"]

@@ -68,6 +68,14 @@ class EngineRun:
     ended: EndReason | None = None  # stop reason where nodes never leave; otherwise the log finished
 
 
+def pools_at(log: EventLog, times_s: NDArray[np.float64]) -> dict[str, NDArray[np.int64]] | None:
+    """Return the idle nodes of each kind at times since the log's start; ``None`` if nodes have no kinds."""
+    if not log.kind_names:
+        return None
+    places = np.searchsorted(log.times - log.start_s, times_s, side="right") - 1
+    return {kind: np.where(places < 0, 0, sizes[places]) for kind, sizes in pool_sizes_by_kind(log).items()}
+
+
 def run(
     log: EventLog,
     tasks: Sequence[TaskSpec],
@@ -155,7 +163,7 @@ class _Engine:
         return EngineRun(
             complete=ended is not EndReason.INTERRUPTED,
             ended=ended if fixed else None,
-            pools=self._pools(),
+            pools=pools_at(self._log, self._ledger.times_s),
             tasks=tuple(self._arrived.get(spec.name) or self._by_progress(spec) for spec in self._specs),
             ledger=self._ledger,
             decisions=self._decisions,
@@ -190,13 +198,6 @@ class _Engine:
             self._ledger.open(now_s, self._pool, self._used, unused)
             self._latest_s = now_s
         return now_s, EndReason.ALL_DONE
-
-    def _pools(self) -> dict[str, NDArray[np.int64]] | None:
-        if self._kinds is None:
-            return None
-        times = self._log.times - self._log.start_s
-        places = np.searchsorted(times, self._ledger.times_s, side="right") - 1
-        return {kind: sizes[places] for kind, sizes in pool_sizes_by_kind(self._log).items()}
 
     def _decide(self, now_s: float) -> dict[UnusedReason, int]:
         """Divide the pool again; return the reasons for unused nodes."""
