@@ -17,7 +17,7 @@ from tools.readers_page import generated_part
 
 
 def endpoints() -> str:
-    """Return the table of the API's endpoints, as `bftrain live api` lists them."""
+    """Return the table of the API's endpoints."""
     rows = (
         f"| {one.method} | `{one.path}` | {one.about}{' For operators.' if one.operators else ''} |"
         for one in described()

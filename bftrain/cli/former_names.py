@@ -7,14 +7,12 @@ from typing import Final, NamedTuple
 
 RENAMED: Final = {
     "anonymise": "slice --anonymise",
-    "api": "live api",
     "cancel": "task cancel",
     "completion": "doctor --completion",
     "drain": "live drain",
     "elastic": "check",
     "elastic check": "check",
     "export": "report",
-    "hooks": "live hooks",
     "page": "live page",
     "pause": "task pause",
     "queue": "status --tasks",
@@ -28,10 +26,11 @@ RENAMED: Final = {
 _FULL_COMMANDS: Final = {"export": "report DIR -o FILE.json"}  # present names that need an option
 _RESUBMIT: Final = "cancel the task, and submit it again with --set folder=FOLDER: it continues from its saved state"
 REMOVED: Final = {
+    "api": "use bftrain live --example openapi, grafana or alerts",
     "top": "use bftrain status --watch, or bftrain live page",
     "edit": _RESUBMIT,
     "task edit": _RESUBMIT,
-    "live hooks install": "use bftrain live --example slurm-hook, or pbs-hook",
+    **dict.fromkeys(("hooks", "live hooks"), "use bftrain live --example slurm-hook, or pbs-hook, and bftrain status"),
     "live measure": "run python examples/live/measure_waits.py",
     "live join": "each user runs a live run: bftrain live --config site.toml",
     "live members": "each user runs a live run, which bftrain status describes",

@@ -28,7 +28,7 @@ def test_no_request_finds_a_fault_and_every_answer_is_as_described(tmp_path: Pat
         (tmp_path / "schemathesis.toml").write_text(
             f'headers = {{ Authorization = "Bearer {run.token_file.read_text().strip()}" }}\n'
         )
-        description = bftrain("live", "api", "--openapi")
+        description = bftrain("live", "--example", "openapi")
         assert description.code == 0, description.err
         (tmp_path / "openapi.json").write_text(description.out)
         done = subprocess.run(

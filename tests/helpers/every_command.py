@@ -79,8 +79,6 @@ CALLS: Final[dict[str, Call]] = {
     "task pause": Call("--live {}/none a", code=4, nothing=True),
     "task resume": Call("--live {}/none a", code=4, nothing=True),
     "live drain": Call("--live {}/none a", code=4, nothing=True),
-    "live api": Call(""),
-    "live hooks check": Call("--live {}/none", code=4, nothing=True),
     "journal show": Call("{}/journal.db", lines=True),
     "journal plan": Call("{}/journal.db"),
     "journal verify": Call("{}/journal.db"),

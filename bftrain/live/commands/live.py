@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bftrain.cli.command_help import CommandGroup, DocumentedCommand, DocumentedGroup, rare
+from bftrain.cli.command_help import DocumentedCommand, DocumentedGroup, rare
 from bftrain.cli.interruption import blocked_signals
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import DurationType, shares_option, with_shares
 from bftrain.errors import NotAvailable, UsageError
 from bftrain.live.client import page_address
-from bftrain.live.commands.tasks import clock, drain, hooks_in_words, talks
+from bftrain.live.commands.tasks import clock, drain, talks
 
 if TYPE_CHECKING:
     from bftrain.live.client import Client
     from bftrain.live.log import LogFormat
 
-_CHECK_S = 5.0  # maximum delay of a test message
 _DEMO_S = 600.0  # two minutes are enough on an idle machine
 
 
@@ -36,7 +35,11 @@ _DEMO_S = 600.0  # two minutes are enough on an idle machine
 @click.option("--for", "limit_s", type=DurationType(), help=f"Time limit of the demo [{_DEMO_S:g}].")
 @shares_option
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text")
-@click.option("--example", metavar="NAME", help="Print an example: slurm, pbs, local, ..., systemd-user, slurm-hook.")
+@click.option(
+    "--example",
+    metavar="NAME",
+    help="Print an example: slurm, pbs, local, ..., systemd-user, slurm-hook; or grafana, alerts, openapi.",
+)
 @prints_results
 def command(
     config: Path | None,
@@ -52,9 +55,7 @@ def command(
     if click.get_current_context().invoked_subcommand is not None:
         return
     if example is not None:
-        from bftrain.live import examples
-
-        text = examples.for_us(example)
+        text = _example(example)
         if out.json:
             out.result({"example": text}, str)
         else:
@@ -83,6 +84,16 @@ def command(
         site = load(config, to_run=True)
         site = replace(site, deciding=replace(site.deciding, **with_shares({"shares": shares})))
         run_site(site, "json" if out.json else log_format, out)
+
+
+def _example(name: str) -> str:
+    if name != "openapi":
+        from bftrain.live import examples
+
+        return examples.for_us(name)
+    from bftrain.live.api.routes import description
+
+    return f"{json.dumps(description(), indent=2)}\n"
 
 
 @command.command(
@@ -141,41 +152,6 @@ def resume(client: Client, out: Output) -> None:
 
 @command.command(
     cls=DocumentedCommand,
-    example="bftrain live api --alerts > bftrain.rules.yml\nbftrain live api --grafana > dashboard.json",
-    epilog="docs/reference/programs.md shows requests. A live run serves the description at /v1/openapi.json.",
-)
-@click.option("--openapi", is_flag=True, help="Print the OpenAPI 3.1 description.")
-@click.option("--grafana", is_flag=True, help="Print a Grafana dashboard for the metrics.")
-@click.option("--alerts", is_flag=True, help="Print alert rules for Prometheus.")
-@prints_results
-def api(out: Output, *, openapi: bool, grafana: bool, alerts: bool) -> None:
-    """List the endpoints of the HTTP API; needs no live run."""
-    from importlib import resources
-
-    if openapi + grafana + alerts > 1:
-        raise UsageError("each prints a whole document", fix="request one at a time")
-    if grafana:
-        board = resources.files("bftrain.live").joinpath("grafana.json").read_text(encoding="utf-8")
-        out.result(json.loads(board), lambda: board)
-        return
-    if alerts:
-        rules = resources.files("bftrain.live").joinpath("alerts.yml").read_text(encoding="utf-8")
-        out.result({"alerts.yml": rules}, lambda: rules)
-        return
-    from bftrain.live.api.routes import described, description
-
-    if openapi:
-        document = description()
-        out.result(document, lambda: json.dumps(document, indent=2))
-        return
-    routes = described()
-    rows = [{"method": one.method, "path": one.path, "about": one.about, "operators": one.operators} for one in routes]
-    lines = [(one.method, one.path, one.about + (" For operators." if one.operators else "")) for one in routes]
-    out.result(rows, lambda: table("", ("", "address", ""), lines, left=(0, 1, 2)))
-
-
-@command.command(
-    cls=DocumentedCommand,
     example="bftrain live page\nbftrain live page --live http://login1:8471",
     epilog="The address grants your rights, so use it only in your browser. "
     "On another machine: ssh -L 8765:127.0.0.1:8765 THIS_MACHINE, and open the address there.",
@@ -185,49 +161,6 @@ def page(client: Client, out: Output) -> None:
     """Print the address of the status page of a live run, with its token."""
     address = page_address(client.page())
     out.result({"address": address}, lambda: address)
-
-
-@command.group(cls=CommandGroup)
-def hooks() -> None:
-    """Report starts and ends of jobs from a batch scheduler to a live run immediately."""
-
-
-@hooks.command(
-    "check",
-    cls=DocumentedCommand,
-    example="bftrain live hooks check\nbftrain live hooks check --json",
-    epilog="It fails until hooks have reported a job: run one first, such as srun true.",
-)
-@talks
-def check_hooks(client: Client, out: Output) -> None:
-    """Send a test message through the spool of a live run, and print the reports of hooks."""
-    import time
-
-    from bftrain.live.schedulers.hooks import send_check
-
-    found = client.status().hooks
-    if found is None:
-        fix = "set it as docs/how-to/hooks.md shows"
-        raise NotAvailable("the live run reads no spool", where="[scheduler] spool", fix=fix)
-    before, began = found.messages.get("check", 0), time.monotonic()
-    send_check(Path(found.spool))
-    while True:
-        status = client.status()
-        took_s = time.monotonic() - began
-        if status.hooks is not None and status.hooks.messages.get("check", 0) > before:
-            break
-        if took_s > _CHECK_S:
-            what = f"no test message arrived within {_CHECK_S:g} s"
-            raise NotAvailable(what, where=found.spool, fix="see the remarks in bftrain status")
-        time.sleep(0.02)
-    lines = f"a test message arrived after {took_s:.2f} s\nreceived: {hooks_in_words(status)}"
-    out.result({"took_s": took_s, "hooks": status.hooks}, lambda: lines)
-    if status.hooks.silent:
-        raise NotAvailable(
-            f"no hook has reported the {' or the '.join(status.hooks.silent)} of a job since the start of the live run",
-            where=found.spool,
-            fix="run a job and check again; then see that slurm.conf or PBS has both hooks, and restart slurmctld",
-        )
 
 
 command.add_command(drain)

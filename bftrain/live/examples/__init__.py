@@ -1,4 +1,4 @@
-"""Examples of site settings, systemd units and scheduler hooks; hooks need the folder of the spool for @SPOOL@."""
+"""Example files: site settings, systemd units, monitoring, and scheduler hooks with @SPOOL@ for the spool folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from bftrain.errors import BadInput, suggestion
 SITES: Final = ("slurm", "pbs", "flux", "local", "cluster", "slurm-nodes", "pbs-nodes")
 UNITS: Final = ("systemd-user", "systemd", "systemd-agent")
 HOOKS: Final = {"slurm-hook": "slurm.sh", "pbs-hook": "pbs_hook.py"}
-NAMES: Final = (*SITES, *UNITS, *HOOKS)
+MONITORING: Final = {"grafana": "grafana.json", "alerts": "alerts.yml"}
+NAMES: Final = (*SITES, *UNITS, *HOOKS, *MONITORING)
 _HOOK_FILES: Final = "bftrain.live.schedulers.hook_files"
 
 # Placeholder names in the files
@@ -28,6 +29,8 @@ def text(name: str) -> str:
     """Return an example file as it is: for the user jane on the machine login1."""
     if name not in NAMES:
         raise BadInput(f"there is no example '{name}'", where="--example", fix=suggestion(name, NAMES))
+    if name in MONITORING:
+        return resources.files("bftrain.live").joinpath(MONITORING[name]).read_text(encoding="utf-8")
     if name in HOOKS:
         return resources.files(_HOOK_FILES).joinpath(HOOKS[name]).read_text(encoding="utf-8")
     folder = resources.files(__name__)

@@ -36,9 +36,9 @@ _RECENT_NS: Final = 100_000_000  # files may arrive within the clock tick of the
 _LARGEST: Final = 262_144  # bytes: 4,608 nodes with no two side by side
 _MOST: Final = 5_000  # files in one look
 _REMEMBERED: Final = 20_000
-What = Literal["start", "ending", "end", "check", "lost"]
+What = Literal["start", "ending", "end", "lost"]
 _LINE: Final = re.compile(
-    r"bftrain1 (?P<what>start|ending|end|check) (?P<job>[\w.\[\]-]{1,64}) (?P<restart>\d{1,9}) (?P<nodes>[\w.,+\[\]-]+)"
+    r"bftrain1 (?P<what>start|ending|end) (?P<job>[\w.\[\]-]{1,64}) (?P<restart>\d{1,9}) (?P<nodes>[\w.,+\[\]-]+)"
     r" (?P<partition>\S*) (?P<uid>\d*) \.",
     re.ASCII,
 )
@@ -47,8 +47,8 @@ _LINE: Final = re.compile(
 class HookNews(msgspec.Struct, frozen=True, kw_only=True):
     """The ``restart``-th start or exit of a job on these nodes; ``at_s`` is on the clock of the files.
 
-    ``ending``: the job's processes have exited, and the scheduler's epilog is still running. ``check``: a test message,
-    not about a job. ``lost``: an unreadable message, so the scheduler must be polled.
+    ``ending``: the job's processes have exited, and the scheduler's epilog is still running. ``lost``: an unreadable
+    message, so the scheduler must be polled.
     """
 
     what: What
@@ -226,22 +226,20 @@ class HookListener:
 
 
 class HookTally:
-    """Counts hook reports. Hooks report each of ``expected`` of every job."""
+    """Counts hook reports."""
 
-    def __init__(self, spool: str, *expected: What) -> None:
+    def __init__(self, spool: str) -> None:
         self._spool = spool
-        self._expected = expected
         self.counts: Counter[What] = Counter()
         self._last_s: float | None = None  # seconds since 1970
 
     @property
     def report(self) -> HooksView | None:
-        """Reports so far, and unreported events; ``None`` if there is no spool."""
+        """Reports so far; ``None`` if there is no spool."""
         if not self._spool:
             return None
         counts = {str(what): count for what, count in self.counts.items()}
-        silent = tuple(what for what in self._expected if not self.counts[what])
-        return HooksView(spool=self._spool, messages=counts, silent=silent, last_s=self._last_s)
+        return HooksView(spool=self._spool, messages=counts, last_s=self._last_s)
 
     def on_messages(self, heard: Sequence[HookNews]) -> None:
         """Count reports."""
@@ -316,7 +314,7 @@ def examine_spool(folder: str, writers: Collection[str]) -> SiteFinding:
     except KeyError as error:  # its text is "getpwnam(): name not found: 'ann'"
         what = f"spool_writers: {error.args[0].removeprefix('getpwnam(): ')}"
         return problem("hooks", NotAvailable(what, where="[scheduler]", fix="correct the user name"))
-    return fine("hooks", f"{folder} is ready; bftrain live hooks check tests the hooks of a running live run")
+    return fine("hooks", f"{folder} is ready; bftrain status of a running live run counts their reports")
 
 
 def read_line(line: str, at_s: float) -> HookNews | None:
@@ -332,16 +330,3 @@ def read_line(line: str, at_s: float) -> HookNews | None:
         return None
     what = cast("What", found["what"])
     return HookNews(what=what, job=found["job"], restart=int(found["restart"]), nodes=nodes, at_s=at_s)
-
-
-def send_check(folder: Path) -> None:
-    """Write a test message as a hook does."""
-    name = f"check.{os.getpid()}"
-    try:
-        hidden = folder / f".{name}"
-        hidden.write_text(f"bftrain1 check {time.time_ns()} 0 check none {os.geteuid()} .\n", encoding="ascii")
-        hidden.chmod(0o644)
-        hidden.rename(folder / name)
-    except OSError as error:
-        fix = "run this on the host of the spool, as the user of the hook or of the live run"
-        raise unfit(folder, f"cannot be written to: {error.strerror}", fix) from error

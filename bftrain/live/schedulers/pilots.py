@@ -57,7 +57,7 @@ from bftrain.live.schedulers.base import (
     fine,
     problem,
 )
-from bftrain.live.schedulers.hooks import HookNews, HookTally, What, examine_spool, listening
+from bftrain.live.schedulers.hooks import HookNews, HookTally, examine_spool, listening
 from bftrain.live.schedulers.policy import TURNS, PilotPolicy, PilotPolicySettings
 from bftrain.node_units import node_of
 from bftrain.nodesets import fold
@@ -72,14 +72,13 @@ Ask = Callable[[Run], Awaitable[frozenset[str]]]
 class PolledScheduler(Scheduler):
     """Polls in rounds, and posts each remark once while its text stays the same."""
 
-    def __init__(self, name: str, settings: PollSettings, run: CommandRunner, *expected: What) -> None:
-        """``expected`` are the events that hooks report of every job."""
+    def __init__(self, name: str, settings: PollSettings, run: CommandRunner) -> None:
         self.name = name
         self._polls, self._run = settings, run
         self._post: Post = lambda _: None
         self._hinted = asyncio.Event()
         self._remarked: dict[str, str] = {}  # topic -> last remark
-        self.hooks = HookTally(settings.spool, *expected)
+        self.hooks = HookTally(settings.spool)
 
     @abstractmethod
     async def _round(self, agent: AgentOrder) -> float:
@@ -165,7 +164,7 @@ class NodeWatch(PolledScheduler):
     def __init__(
         self, name: str, ask: Ask, settings: WatchSettings, run: CommandRunner, available: Callable[[], Availability]
     ) -> None:
-        super().__init__(name, settings, run, "start", "end")
+        super().__init__(name, settings, run)
         self._ask, self._available = ask, available
         self._allowed: frozenset[str] = frozenset()
         self._starting: set[str] = set()  # nodes with job starts since the last poll
@@ -256,7 +255,7 @@ class PilotJobs(PolledScheduler):
 
     def __init__(self, batch: PilotBackend, settings: PilotSettings, site: Site, run: CommandRunner) -> None:
         check_site(site)
-        super().__init__(batch.name, settings, run, "end")
+        super().__init__(batch.name, settings, run)
         self.unit = batch.unit
         self._batch, self._settings, self._site = batch, settings, site
         self._without = self._nodes = frozenset[str]()  # nodes to avoid; all known nodes
@@ -548,7 +547,7 @@ class PilotJobs(PolledScheduler):
             del self._announced[node]
         if gone:
             self._post(Taken(nodes=gone))
-        if any(one.what in {"end", "check", "lost"} for one in heard):
+        if any(one.what in {"end", "lost"} for one in heard):
             self.hint()
 
     def _tell(self, pilots: Sequence[Pilot]) -> None:

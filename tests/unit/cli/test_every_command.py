@@ -221,7 +221,7 @@ def test_quiet_and_in_a_pipe_the_result_is_plain_and_whole(name: str, bftrain: C
         f"solve {EXAMPLES}/problems/kinds.json --policy water-filling",
         "sweep sweep.toml -o new --dry-run",
         "live --example slurm",
-        "live api --openapi",
+        "live --example openapi",
     ],
 )
 def test_quiet_there_is_nothing_beside_the_result(

@@ -1,4 +1,4 @@
-"""The commands that talk to a live run, and ``bftrain live api``: what they print, and how they end."""
+"""The commands that talk to a live run, and its dashboard: what they print, and how they end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bftrain import Client
 from tests.helpers.in_process import CommandLine
 from tests.helpers.live_inside import LOGGER, SchedulerFacts, ourselves, submit
 from tests.helpers.live_thread import LiveThread, live_thread
-from tests.helpers.schedulers import HookListener, HookNews, HookSpool, HookTally
+from tests.helpers.schedulers import HookNews, HookTally
 from tests.helpers.timeouts import set_timeouts
 
 ME = ourselves().user
@@ -257,31 +257,15 @@ def test_without_an_answer_it_says_so(bftrain: CommandLine, tmp_path: Path, monk
     assert str(tmp_path / "system.sock") in bftrain("status", "--tasks").err
 
 
-def test_hooks_are_checked_by_a_message_that_comes_back(
+def test_the_status_counts_reports_of_hooks(
     bftrain: CommandLine, run: LiveThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = bftrain("live", "hooks", "check")
-    assert (refused.code, "reads no spool" in refused.err) == (4, True)
-    spool = tmp_path / "spool"
-    spool.mkdir(mode=0o700)
-    tally = HookTally(str(spool), "start", "end")
+    assert "hooks" not in bftrain("status").out
+    tally = HookTally(str(tmp_path))
     monkeypatch.setattr(run.inside.world, "facts", lambda: SchedulerFacts(hooks=tally.report))
-    deaf = bftrain("live", "hooks", "check")
-    assert (deaf.code, "no test message arrived within" in deaf.err) == (4, True)
-    listener = HookListener(HookSpool(spool), tally.on_messages, lambda _: None)
-    listener.start()
-    try:
-        silent = bftrain("live", "hooks", "check")
-        assert silent.code == 4
-        assert "received: 1 check; the last 0 s ago" in silent.out
-        assert "no hook has reported the start or the end of a job" in silent.err
-        tally.on_messages([HookNews(what=what, job="1", nodes=("n1",)) for what in ("start", "end")])
-        checked = bftrain("live", "hooks", "check", "--json")
-        assert checked.code == 0, checked.err
-        assert json.loads(checked.out)["hooks"]["messages"] == {"check": 2, "start": 1, "end": 1}
-        assert "2 check, 1 end, 1 start; the last 0 s ago" in bftrain("status").out
-    finally:
-        listener.stop()
+    assert "no messages" in bftrain("status").out
+    tally.on_messages([HookNews(what=what, job="1", nodes=("n1",)) for what in ("start", "end")])
+    assert "1 end, 1 start; the last 0 s ago" in bftrain("status").out
 
 
 # What PromQL and Grafana know by themselves
@@ -289,7 +273,7 @@ _WORDS = {"sum", "rate", "increase", "histogram_quantile", "by", "on", "and", "l
 
 
 def dashboard(bftrain: CommandLine) -> Any:  # noqa: ANN401 - JSON is what it is
-    return json.loads(bftrain("live", "api", "--grafana").out)
+    return json.loads(bftrain("live", "--example", "grafana").out)
 
 
 def expressions(board: Any) -> list[str]:  # noqa: ANN401 - as above
@@ -302,7 +286,7 @@ def names(given: Iterable[str]) -> set[str]:
 
 
 def alerts(bftrain: CommandLine) -> list[dict[str, Any]]:
-    (group,) = yaml.safe_load(bftrain("live", "api", "--alerts").out)["groups"]
+    (group,) = yaml.safe_load(bftrain("live", "--example", "alerts").out)["groups"]
     rules: list[dict[str, Any]] = group["rules"]
     return rules
 
@@ -314,12 +298,12 @@ def test_every_alert_says_what_is_wrong_and_what_helps(bftrain: CommandLine) -> 
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}
         assert "{{ $labels.instance }}" in rule["annotations"]["summary"]
         assert rule["annotations"]["description"].endswith(".")
-    assert yaml.safe_load(json.loads(bftrain("live", "api", "--alerts", "--json").out)["alerts.yml"])["groups"]
+    assert yaml.safe_load(json.loads(bftrain("live", "--example", "alerts", "--json").out)["example"])["groups"]
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="no promtool here: apt-get install prometheus")
 def test_promtool_finds_nothing_wrong(bftrain: CommandLine, tmp_path: Path) -> None:
-    (tmp_path / "alerts.yml").write_text(bftrain("live", "api", "--alerts").out)
+    (tmp_path / "alerts.yml").write_text(bftrain("live", "--example", "alerts").out)
     of_the_board = [
         {"record": f"r{number}", "expr": re.sub(r"\$__range|\$__rate_interval", "5m", expression)}
         for number, expression in enumerate(expressions(dashboard(bftrain)))
@@ -330,17 +314,6 @@ def test_promtool_finds_nothing_wrong(bftrain: CommandLine, tmp_path: Path) -> N
             ["promtool", "check", "rules", tmp_path / name], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_all_endpoints_are_listed(bftrain: CommandLine) -> None:
-    out = bftrain("live", "api").out
-    whole = json.loads(bftrain("live", "api", "--openapi").out)
-    for path, methods in whole["paths"].items():
-        for method in methods:
-            assert re.search(rf"{method.upper()} +{re.escape(path)} ", out), path
-    rows = json.loads(bftrain("live", "api", "--json").out)
-    drain = {"method": "POST", "path": "/v1/drain", "operators": True}
-    assert any(drain.items() <= row.items() for row in rows)
 
 
 def test_the_dashboard_uses_all_exported_metrics_and_no_others(bftrain: CommandLine, tmp_path: Path) -> None:
