@@ -168,10 +168,6 @@ async def _undrain(service: LiveService, caller: Caller, given: schemas.Nodes) -
     return await service.drain(caller, given.nodes, end=True)
 
 
-def _history(service: LiveService, caller: Caller, *, span: _Span = 600.0) -> schemas.HistoryView:
-    return service.watch.history_of(caller, span)
-
-
 def _watch(
     service: LiveService,
     caller: Caller,
@@ -204,7 +200,6 @@ def _file(name: str) -> Route:
 
 
 _TASK: Final = "/v1/tasks/{task}"
-_HISTORY: Final = "Past nodes, holders, speeds and latest events."
 _HARVESTING: Final = "Whether harvesting is paused, and the last hand-backs."
 _STREAMED: Final = "Server-sent events: the full state, then changes; at least one per second."
 _USED: Final = "Node-hours, GPU-hours, samples and energy of your tasks; operators see all."
@@ -228,7 +223,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/v1/harvesting", _HARVESTING, LiveService.harvesting),
     Route("POST", "/v1/harvesting/pause", _PAUSE, LiveService.pause_harvesting, operators=True),
     Route("POST", "/v1/harvesting/resume", "Use nodes again.", LiveService.resume_harvesting, operators=True),
-    Route("GET", "/v1/history", _HISTORY, _history),
     Route("GET", "/v1/watch", _STREAMED, _watch, kind=STREAM),
     Route("GET", METRICS, "Metrics for Prometheus, without users and tasks.", _metrics, kind=prometheus.KIND),
     Route("GET", "/v1/openapi.json", "The OpenAPI description.", _description),

@@ -51,12 +51,10 @@ from bftrain.values.task import TaskSpec
 from bftrain.version import __version__
 
 _log = logging.getLogger(__name__)
-_NAMED: Final = re.compile(r"task '([^']*)'")
 _WAIT_OR_CANCEL: Final = "wait, or cancel some"
 _FAULT: Final = "internal error"
 _CHUNK: Final = 256 * 1024  # bytes of a log per request
 _MOST_FILES: Final = 10_000
-_ODD: Final = (_FAULT, "no decision")  # prefixes of messages with arbitrary error text
 
 LARGEST: Final = 2**53  # exact in all JSON readers
 Offset = Annotated[int, Meta(ge=-LARGEST, le=LARGEST), said("The first byte; negative: counted from the end.")]
@@ -251,13 +249,13 @@ class LiveService:
         return self._harvesting.view
 
     def status(self, caller: Caller | None = None) -> schemas.StatusView:
-        """Return the overall status, without other users' task names; ``None`` is an operator."""
+        """Return the overall status; ``None`` is an operator. Other callers get no remarks, which may name tasks."""
         asks, site = caller or ourselves(), self._site
         now, facts = self._tasks.now, self._scheduler.facts()
         holdings = self._harvester.plan.sizes
         states = [schemas.state_of(record, holdings.get(record.name, 0)) for record in self._store.unfinished]
         last = self._loop.last_decision
-        if last is not None and not self._may_see(asks, last.fallback, last.time_s):
+        if last is not None and last.fallback and not asks.operator:
             last = replace(last, fallback="the solver gave none")
         return schemas.StatusView(
             version=__version__,
@@ -292,7 +290,7 @@ class LiveService:
             commands_a_minute=facts.commands_a_minute,
             commands_limits=facts.commands_limits,
             harvested=self._tasks.ledger.days,
-            remarks=tuple(one for one in self._run.warnings.latest if self._may_see(asks, one.text, one.time_s)),
+            remarks=self._run.warnings.latest if asks.operator else (),
             addresses=self.addresses,
         )
 
@@ -446,14 +444,6 @@ class LiveService:
         if not record.unfinished:
             raise schemas.NotNow(f"task '{record.name}' is {record.state} already", where=f"#{record.number}")
         return record
-
-    def _may_see(self, caller: Caller, text: str, time_s: float) -> bool:
-        """Return whether a text names no task of another user."""
-        if caller.operator:
-            return True
-        found = [self._store.find(name) for name in _NAMED.findall(text)]
-        own = all(record is not None and caller.may_touch(record) and record.submitted_s <= time_s for record in found)
-        return own and not text.startswith(_ODD)
 
     def _view(self, record: LiveTaskRecord) -> schemas.TaskView:
         """Return the view of a task."""

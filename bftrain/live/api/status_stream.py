@@ -1,8 +1,8 @@
 """StatusStream: records the history of a live run, and streams changes as server-sent events.
 
 LiveHistory has the number of nodes, their holders and the speed of all tasks. Four levels of cells cover the past, from
-fine cells for the last minutes to coarse cells for days. Averages are exact, even for short events, and memory is
-bounded for runs of any length. EventFeed has the latest events.
+fine cells for the last minutes to coarse cells for days of this run. Averages are exact, even for short events, and
+memory is bounded for runs of any length. EventFeed has the latest events.
 """
 
 from __future__ import annotations
@@ -18,17 +18,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from heapq import nlargest
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
-from bftrain.errors import BftrainError
 from bftrain.live import timeouts
 from bftrain.live.daemon.node_manager import NodeManager
 from bftrain.live.daemon.startup import LiveResources
 from bftrain.live.daemon.task_manager import TaskManager, TaskProgressTrack
-from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.schemas import (
     Caller,
     Cell,
@@ -65,7 +60,7 @@ from bftrain.values.events import (
 WATCHERS: Final = 100  # concurrent streams
 _STREAMS_PER_USER: Final = 20  # streams per user; operators have no limit
 LONGEST_S: Final = 864_000.0
-_SAVE_EVERY: Final = 120  # beats
+_FORGET_EVERY: Final = 120  # beats, for numbers of finished tasks
 _NODES_EVERY: Final = 3  # beats, for changes of nodes without events
 _AWAY: Final = ("away", 0)
 _OVER: Final = 20  # number of finished tasks shown
@@ -117,8 +112,6 @@ class StatusStream:
         self._status_of, self._views_of = status_of, views_of
         self.feed = EventFeed(lambda number: self._name(number, None))
         self.history = LiveHistory(lambda: self._numbers.values())  # noqa: PLW0108 - there will be other ones
-        self._path = Path(opened.site.state, "history.json")
-        self.history.load(self._path)
         self._numbers = {record.name: record.number for record in self._store.unfinished}
         self._sizes: Mapping[int, int] = {}
         self._watchers: set[_Watcher] = set()
@@ -126,7 +119,6 @@ class StatusStream:
         self._loop = asyncio.get_running_loop()
         # Departed nodes, and since when: watchers see them at their index for a while
         self._left: dict[str, float] = {}
-        self._saving: asyncio.Task[None] | None = None
         self._soon: asyncio.Handle | None = None
         self._seen: list[tuple[float, HistorySample]] = []  # states at departures of nodes, until the next decision
         self._nodes_of: dict[int, dict[str, tuple[str, int]]] = {}  # cache by caller, cleared when nodes change
@@ -205,7 +197,7 @@ class StatusStream:
             self.feed.resized(now, [FeedChange(*pair) for pair in pairs if pair[1] != pair[2]])
 
     def _beat(self) -> None:
-        """Sample once a second, because speeds change without events; save the history now and then."""
+        """Sample once a second, because speeds change without events."""
         self._next_beat = self._loop.call_later(timeouts.TIMEOUTS.update_s, self._beat)
         self._beats += 1
         if self._beats % _NODES_EVERY == 0:
@@ -214,26 +206,14 @@ class StatusStream:
             while self._left and next(iter(self._left.values())) < old_s:
                 del self._left[next(iter(self._left))]
         self._look()
-        if self._beats % _SAVE_EVERY == 0:
-            if self._saving is None or self._saving.done():
-                self._saving = self._loop.create_task(run_in_daemon_thread(self.history.saving(self._path)))
+        if self._beats % _FORGET_EVERY == 0:
             self._numbers = {record.name: record.number for record in self._store.unfinished}
 
     def close(self) -> None:
-        """Stop, and save the history for the next run."""
+        """Stop."""
         for handle in (self._soon, self._next_beat):
             if handle is not None:
                 handle.cancel()
-        if self._saving is not None and not self._saving.done():  # the disk may hang
-            self._saving.cancel()
-        else:
-            self.history.saving(self._path)()
-
-    def history_of(self, caller: Caller, span_s: float) -> HistoryView:
-        """Return the history for a caller."""
-        self._catch_up()
-        self.history.look(self._tasks.now)
-        return self._history(_Watcher(caller, span_s))
 
     def updates(self, caller: Caller, span_s: float, most: int) -> AsyncGenerator[bytes, None]:
         """Yield updates as server-sent events, after each event and each second; stop after ``most`` (0: never)."""
@@ -362,7 +342,6 @@ SPANS: Final = tuple(
     Span(span_s=span_s, width_s=width_s)
     for span_s, width_s in ((600, 1.0), (3600, 5.0), (86400, 120.0), (864000, 1200.0))
 )
-_WIDTHS: Final = tuple(span.width_s for span in SPANS)
 _MOST_TASKS: Final = 64  # tasks in a cell with figures of their own
 _KNOWN: Final = 4096  # names that are remembered before old ones are forgotten
 
@@ -375,14 +354,14 @@ class HistorySample(NamedTuple):
     sizes: Mapping[int, int]
 
 
-class Named(msgspec.Struct, frozen=True):
+class Named(NamedTuple):
     """The name and owner of a task, kept after it has finished."""
 
     name: str
     uid: int
 
 
-class HistoryAverages(msgspec.Struct, frozen=True, array_like=True):
+class HistoryAverages(NamedTuple):
     """One cell: its interval, the observed seconds, and averages over these; sizes in two columns."""
 
     at: int
@@ -422,16 +401,9 @@ class HistoryLevel:
         if self._known_s > 0:
             yield self._averages()
 
-    def load(self, cells: Iterable[HistoryAverages]) -> None:
-        """Continue from the cells of an earlier run."""
-        self._closed.extend(cell for cell in cells if len(cell.numbers) == len(cell.sizes))
-
     def _begin_cell(self, index: int) -> None:
         self._index, self._known_s, self._pool, self._speed = index, 0.0, 0.0, 0.0
         self._sizes: dict[int, float] = {}
-        if self._closed and self._closed[-1].at == index:  # opened by an earlier run
-            cell = self._closed.pop()
-            self._weigh(cell.pool, cell.speed, dict(zip(cell.numbers, cell.sizes, strict=True)), cell.known_s)
 
     def _weigh(self, pool: float, speed: float, sizes: Mapping[int, float], seconds: float) -> None:
         if seconds <= 0:
@@ -493,40 +465,6 @@ class LiveHistory:
     def level(self, span_s: float) -> HistoryLevel:
         """Return the finest level that covers ``span_s``, or the level with the longest span."""
         return next((level for level in self.levels if level.span.span_s >= span_s), self.levels[-1])
-
-    def saving(self, path: Path) -> Callable[[], None]:
-        """Return a function that saves the current history for the next run; it may be called in another thread."""
-        levels = tuple(tuple(level.cells()) for level in self.levels)
-        saved = _Saved(widths=_WIDTHS, levels=levels, names=dict(self.names))
-
-        def save() -> None:
-            text, new = wire.encode(saved), path.with_suffix(".new")
-            with suppress(OSError):  # an error is harmless: the history is for display only
-                new.touch(mode=0o600)
-                new.write_bytes(text)
-                new.replace(path)
-
-        return save
-
-    def load(self, path: Path) -> None:
-        """Continue from the saved history of an earlier run.
-
-        Unreadable parts are ignored, as the history is for display only.
-        """
-        try:
-            saved = wire.decode(path.read_bytes(), _Saved)
-        except (OSError, BftrainError):
-            return
-        if saved.widths == _WIDTHS:
-            for level, cells in zip(self.levels, saved.levels, strict=False):
-                level.load(cells)
-            self.names = dict(saved.names)
-
-
-class _Saved(msgspec.Struct, frozen=True, kw_only=True):
-    widths: tuple[float, ...]
-    levels: tuple[tuple[HistoryAverages, ...], ...]
-    names: dict[int, Named]
 
 
 KEPT: Final = 200

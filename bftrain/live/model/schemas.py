@@ -353,7 +353,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
         Mapping[str, float], said("Scheduler commands per minute by the settings: at_rest, and at most submissions.")
     ] = {}
     harvested: Annotated[tuple[Harvested, ...], said("Harvest of the last days, today last.")] = ()
-    remarks: Annotated[tuple[Remarked, ...], said("Remarks, oldest first.")] = ()
+    remarks: Annotated[tuple[Remarked, ...], said("Remarks for operators, oldest first.")] = ()
     addresses: Annotated[tuple[str, ...], said("Listening addresses.")] = ()
 
 

@@ -47,7 +47,7 @@ async def test_every_endpoint_answers_as_described_on_the_socket_and_over_tcp(tm
         # A second submission has the name of the first; there is no log
         odd = {"/v1/tasks": 409, "/v1/tasks/{task}/logs/{file}": 404}
         asked = [(path, method, about) for path, methods in paths.items() for method, about in methods.items()]
-        assert len(asked) > 20
+        assert len(asked) >= 19
         for address in everywhere(inside):
             for path, method, about in asked:
                 if "text/event-stream" in about["responses"]["200"]["content"]:
@@ -160,8 +160,8 @@ async def test_an_internal_error_is_reported_and_the_api_goes_on(
 
     said: list[str] = []
     async with live_inside(tmp_path, said=said) as inside:
-        monkeypatch.setattr(inside.service.watch, "history_of", broken)
-        answered = await ask(inside.api.addresses[0], "GET /v1/history")
+        monkeypatch.setattr(inside.service.metrics, "text", broken)
+        answered = await ask(inside.api.addresses[0], "GET /metrics")
         assert (answered.status, "oh" in answered.what) == (500, True)
         assert any("ZeroDivisionError: oh" in text and "broken:" in text for text in said), "with its place"
         assert (await ask(inside.api.addresses[0], "GET /v1/status")).status == 200

@@ -6,7 +6,6 @@ import asyncio
 import json
 import random
 import re
-import stat
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -124,22 +123,12 @@ async def test_others_see_that_nodes_are_used_and_not_by_what(tmp_path: Path) ->
         assert not scene.tasks
         assert [one.text for one in scene.happened] == ["n[1-2] became idle: 2 nodes available"]
         assert {number for cell in scene.cells.values() for number in cell.sizes} == {0}
-        seen = inside.service.watch.history_of(STRANGER, 600.0)
-        assert not seen.names
-        ours = inside.service.watch.history_of(ourselves(), 600.0)
-        assert ours.names == {1: "secret"}
-
-
-@in_a_loop
-async def test_what_was_seen_is_there_after_a_restart(tmp_path: Path) -> None:
-    async with live_inside(tmp_path) as inside:
-        await submit(inside.service, "a", largest=2)
-        inside.world.lend("n1", "n2")
-        await decided(inside.daemon)
-        await asyncio.sleep(0.1)
-    async with live_inside(tmp_path, inside.world) as again:
-        held = [cell.sizes.get(1, 0.0) for cell in again.service.watch.history_of(ourselves(), 600.0).cells]
-        assert max(held) > 0
+        theirs = read(pieces[0]).history
+        assert theirs is not None
+        assert not theirs.names
+        ours = [read(piece) async for piece in inside.service.watch.updates(ourselves(), 600.0, 1)]
+        assert ours[0].history is not None
+        assert ours[0].history.names == {1: "secret"}
 
 
 @in_a_loop
@@ -280,40 +269,6 @@ def test_memory_is_bounded_in_every_case() -> None:
     before = live(150)
     assert live(150) < 1.5 * before
     assert len(history.names) < 2 * 4096 + 4 * 720
-
-
-def test_a_restart_goes_on_with_what_was_seen_also_within_a_cell(tmp_path: Path) -> None:
-    path, before = tmp_path / "history.json", LiveHistory()
-    before.name(1, "one", 5)
-    before.look(1000.0, HistorySample(4, 10.0, {1: 4}))
-    before.look(1001.0)
-    before.look(2403.0)
-    before.saving(path)()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    before.saving(tmp_path / "no such folder" / "history.json")()  # is no reason to end
-
-    after = LiveHistory()
-    after.load(path)
-    assert after.names[1].name == "one"
-    after.look(2406.0, HistorySample(2, 10.0, {1: 2}))
-    after.look(2409.0)
-    *_, last = after.level(86400).cells()
-    assert (last.at, last.known_s) == (20, 6.0)
-    assert last.pool == pytest.approx((3 * 4 + 3 * 2) / 6)
-    assert whole(last) == {1: last.pool}
-    assert [cell.at for cell in after.level(86400).cells()] == list(range(8, 21))
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{", '{"widths":[1],"levels":[],"names":{}}', '{"widths":[1.0,5.0,120.0,1200.0]}']
-)
-def test_a_history_that_cannot_be_read_is_left_out(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "history.json"
-    path.write_text(text)
-    history = LiveHistory()
-    history.load(path)
-    history.load(tmp_path / "none")
-    assert not any(list(level.cells()) for level in history.levels)
 
 
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -527,7 +482,6 @@ async def test_what_is_answered_is_as_described(tmp_path: Path) -> None:
             ("/v1/tasks/a", "TaskView"),
             ("/v1/tasks/a/logs", "LogFile"),
             ("/v1/nodes", "NodeView"),
-            ("/v1/history", "HistoryView"),
             ("/v1/page", "PageView"),
             ("/v1/tasks/c", "Refused"),
         ):
