@@ -39,18 +39,19 @@ def find(given: str = "") -> str:
     return str(own if own.exists() or not SYSTEM_SOCKET.exists() else SYSTEM_SOCKET)
 
 
-def page_address(page: schemas.PageView) -> str:
+def page_address(status: schemas.StatusView) -> str:
     """Return the address of the status page with its token, read from a file that only its owner can read."""
-    if not page.address:
+    address = next((one for one in status.addresses if one.startswith("http")), "")
+    if not address:
         raise NotAvailable(
             "the live run answers on its socket alone", where="[api] tcp", fix='tcp = "127.0.0.1:8765" in its settings'
         )
     try:
-        token = Path(page.token_file).read_text(encoding="ascii").strip()
+        token = Path(status.token_file).read_text(encoding="ascii").strip()
     except OSError as error:
         fix = "ask the user who runs it, or call this where it runs"
-        raise BadInput(f"the token cannot be read: {error.strerror}", where=page.token_file, fix=fix) from error
-    return f"{page.address}#token={token}"
+        raise BadInput(f"the token cannot be read: {error.strerror}", where=status.token_file, fix=fix) from error
+    return f"{address}/#token={token}"
 
 
 class Client:
@@ -126,10 +127,6 @@ class Client:
     def resume_harvesting(self) -> HarvestingView:
         """Use nodes again."""
         return self._ask("POST", "/v1/harvesting/resume", HarvestingView)
-
-    def page(self) -> schemas.PageView:
-        """Return the address of the status page."""
-        return self._ask("GET", "/v1/page", schemas.PageView)
 
     def close(self) -> None:
         """Close the connection."""

@@ -95,7 +95,7 @@ class LiveProcess:
             await _first({began, ending}, daemon.broken)
             if began.done():
                 began.result()
-                page = "; the status page: bftrain live page" if service.page().address else ""
+                page = "; the status page: bftrain live page" if opened.site.api.tcp else ""
                 _log.info("running; listening on %s%s", ", ".join(api.addresses), page)
                 notify_systemd("READY=1")
                 if self._beside is not None:

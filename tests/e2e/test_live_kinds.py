@@ -96,4 +96,4 @@ def test_a_node_of_two_kinds_is_refused_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(SITE.replace('"slot3", "slot4"', '"slot2"'))
     ended = bftrain("live", "--config", "site.toml", cwd=tmp_path)
     assert ended.code == 3
-    assert "site.toml:7: kinds.slow: node 'slot2' is of kind 'fast' already (give every node one kind)" in ended.err
+    assert "SiteSettings.kinds: 'slow': node 'slot2' is of kind 'fast' already (give every node one kind)" in ended.err

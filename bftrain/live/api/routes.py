@@ -226,7 +226,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/v1/watch", _STREAMED, _watch, kind=STREAM),
     Route("GET", METRICS, "Metrics for Prometheus, without users and tasks.", _metrics, kind=prometheus.KIND),
     Route("GET", "/v1/openapi.json", "The OpenAPI description.", _description),
-    Route("GET", "/v1/page", "The address of the status page.", LiveService.page),
     *map(_file, _FILES),
 )
 

@@ -292,6 +292,7 @@ class LiveService:
             harvested=self._tasks.ledger.days,
             remarks=self._run.warnings.latest if asks.operator else (),
             addresses=self.addresses,
+            token_file=str(site.token),
         )
 
     def _kinds(self) -> dict[str, schemas.KindView]:
@@ -303,11 +304,6 @@ class LiveService:
         used = Counter(known.of(node) for nodes in harvester.held.values() for node in nodes)
         named = (*self._site.kinds, *(one.kind for one in self._site.pools if one.kind))
         return {kind: schemas.KindView(pool=pool[kind], used=used[kind]) for kind in dict.fromkeys((*named, *pool))}
-
-    def page(self) -> schemas.PageView:
-        """Return the address of the status page."""
-        address = next((one for one in self.addresses if one.startswith("http")), "")
-        return schemas.PageView(address=f"{address}/" if address else "", token_file=str(self._site.token))
 
     def fault(self, error: Exception) -> None:
         """Report an unexpected error of a request."""

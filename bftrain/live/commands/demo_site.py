@@ -112,7 +112,7 @@ def run_demo(limit_s: float, out: Output) -> None:
     async def beside(daemon: LiveDaemon, service: LiveService) -> None:
         services.append(service)
         out.say("four slots of this machine become idle and busy; in another terminal: bftrain status --watch")
-        out.say(f"or in a browser: {page_address(service.page())}")  # the token is useless after the demo
+        out.say(f"or in a browser: {page_address(service.status())}")  # the token is useless after the demo
         await warm_up(daemon, service)
         await _until(lambda: not daemon.task_store.unfinished, limit_s)
         if daemon.task_store.unfinished:

@@ -159,7 +159,7 @@ def resume(client: Client, out: Output) -> None:
 @talks
 def page(client: Client, out: Output) -> None:
     """Print the address of the status page of a live run, with its token."""
-    address = page_address(client.page())
+    address = page_address(client.status())
     out.result({"address": address}, lambda: address)
 
 

@@ -41,19 +41,6 @@ _TAIL_BYTES: Final = 65536  # chunk of a log shown at a time
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Script(click.Path):
-    """A script that exists; ``bftrain check`` took records formerly."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's own types
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter as error:
-            if ctx is not None and ctx.command.name == "check" and not str(value).endswith(".py"):
-                what = f"{error.message} To check records: bftrain import --dry-run."
-                raise click.BadParameter(what, ctx, param) from error
-            raise
-
-
 def takes_a_script(function: F) -> F:
     """Add the arguments of a script and a launcher to a command."""
     for decorate in (
@@ -73,7 +60,7 @@ def takes_a_script(function: F) -> F:
             help="Further modules, such as transformers, to import once with PyTorch before workers start.",
         ),
         click.argument("words", metavar="[-- ARGS...]", nargs=-1, type=click.UNPROCESSED),
-        click.argument("script", type=_Script(path_type=Path, exists=True, dir_okay=False)),
+        click.argument("script", type=click.Path(path_type=Path, exists=True, dir_okay=False)),
     ):
         function = decorate(function)
     return function

@@ -29,7 +29,6 @@ from bftrain.live.model.site_config import NodeKinds
 from bftrain.live.schedulers.base import Scheduler
 from bftrain.values import wire
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskMeasured, TaskResumed
-from bftrain.values.task import TaskSpec
 
 _log = logging.getLogger(__name__)
 _TURNS: Final = frozenset({"confirmed", "vacated", "paused"})  # reports of started or stopped task processes
@@ -103,7 +102,7 @@ class LiveDaemon:
         await self.node_manager.check(self.opened.agent_order, timeouts.TIMEOUTS.first_look_s)
         self._record_cluster()
         self._record_kinds()
-        self.task_store.begin(time.time(), self.site.digest, self.site)
+        self.task_store.begin(time.time(), self.site)
         self.launcher_pool.launcher(self.site.launcher)  # fail early if it is unavailable
         deadline = time.monotonic() + timeouts.TIMEOUTS.restore_s
         for record in self.task_store.unfinished:
@@ -123,7 +122,7 @@ class LiveDaemon:
         mistaken = [node for node in pool if harvester.kind_of(node) != kinds.of(node)]
         records, held_up = self.task_store.unfinished, self.task_manager.blocked
         self.decision_loop.on_events(
-            *node_events(pool, node_tracker.usable, now, kinds, mistaken),
+            *node_events(pool, node_tracker.ours, now, kinds, mistaken),
             *task_events(harvester.unfinished, harvester.paused, records, held_up, now),
             sync=True,
         )
@@ -232,9 +231,8 @@ class LiveDaemon:
             self._clock_behind = True
             what = f"the clock of this machine is {behind_s:,.0f} s behind the last entry of the journal"
             _log.warning("%s: correct it: usage and deadlines do not advance until the clock has caught up", what)
-        elif self._clock_behind and behind_s <= 0.0:
+        elif behind_s <= 0.0:
             self._clock_behind = False
-            _log.warning("the clock of this machine has caught up with the journal")
 
     def _share_again(self) -> None:
         """Decide again after a quiet period if the objective depends on past service."""
@@ -394,14 +392,11 @@ class LiveDaemon:
         by_kind = {pool.kind: self._usable(pool.kind) for pool in self.site.pools if pool.kind}
         self.node_manager.want(self._usable(), self.task_store.drained, by_kind)
 
-    def _willing(self) -> list[TaskSpec]:
-        """Return the tasks that may compete."""
-        paused, most = self.harvester.paused, 0 if self.harvesting.paused else self.site.deciding.max_tasks
-        return [*map(self.harvester.spec, [task for task in self.harvester.unfinished if task not in paused][:most])]
-
     def _usable(self, kind: str = "") -> int:
-        """Return the number of nodes these tasks could use, of one kind or of all kinds."""
-        return sum(spec.max_nodes for spec in self._willing() if not kind or spec.curve_on(kind) is not None)
+        """Return the number of nodes that competing tasks could use, of one kind or of all kinds."""
+        paused, most = self.harvester.paused, 0 if self.harvesting.paused else self.site.deciding.max_tasks
+        specs = map(self.harvester.spec, [task for task in self.harvester.unfinished if task not in paused][:most])
+        return sum(spec.max_nodes for spec in specs if not kind or spec.curve_on(kind) is not None)
 
 
 class Harvesting:

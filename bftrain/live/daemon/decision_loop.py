@@ -116,11 +116,7 @@ class DecisionLoop:
     def write(self, *, sync: bool = True) -> bool:
         """Write the due statements of the store; return whether they are written."""
         due = self._store.due()
-        return not due or self._write(lambda: self._journal.change(*due, sync=sync))
-
-    def perform(self, step: Callable[[], None]) -> bool:
-        """Run a step on the journal in its turn, now or when it is writable; return whether it ran."""
-        return self._write(step)
+        return not due or self.perform(lambda: self._journal.change(*due, sync=sync))
 
     def decide(self) -> None:
         """Request a decision: after a restart, or after :meth:`hold_back`."""
@@ -155,7 +151,7 @@ class DecisionLoop:
         if not self._ordered(actions) or not self._guarded(lambda: self._absorbed(events), Exception):
             return
         due = self._store.due()
-        written = self._write(lambda: self._journal.append_events(events, due, sync=sync), self._tasks.written)
+        written = self.perform(lambda: self._journal.append_events(events, due, sync=sync), self._tasks.written)
         if written and then_decide:
             self._soon()
 
@@ -190,8 +186,11 @@ class DecisionLoop:
             return False
         return True
 
-    def _write(self, step: Callable[[], None], then: Callable[[], None] = lambda: None) -> bool:
-        """Write a step after earlier pending steps, now or when the journal is writable, and then call ``then``."""
+    def perform(self, step: Callable[[], None], then: Callable[[], None] = lambda: None) -> bool:
+        """Write a step after earlier pending ones, now or when the journal is writable, then call ``then``.
+
+        Return whether it is written.
+        """
         self._unwritten.append((step, then))
         return self.stalled is None and self._write_all()
 
@@ -302,7 +301,9 @@ class DecisionLoop:
             self.break_off(error)
             return
         due = self._store.due()
-        self._write(lambda: self._journal.append_decision(decision, due, sync=False), lambda: self._carry_out(decision))
+        self.perform(
+            lambda: self._journal.append_decision(decision, due, sync=False), lambda: self._carry_out(decision)
+        )
         if self.stalled is not None:  # releasing nodes needs no record: the journal would have tasks keep them
             self._ordered([action for action in decision.actions if isinstance(action, Shrink | Stop)])
         self._absorb()
@@ -329,7 +330,7 @@ class DecisionLoop:
         self._observe("decision", decision)
         if len(self._journal) - self._kept_at >= timeouts.LIMITS.snapshot_steps and self.stalled is None:
             self._kept_at = len(self._journal)
-            self._write(lambda: self._journal.keep(self._settings, self._harvester.snapshot))
+            self.perform(lambda: self._journal.keep(self._settings, self._harvester.snapshot))
         if self._settings.policy and self._harvester.unfinished:
             self._soon()
 

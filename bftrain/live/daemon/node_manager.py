@@ -340,12 +340,12 @@ class NodeTracker:
         self.paused = False  # no node is used during a pause
 
     @property
-    def usable(self) -> AbstractSet[str]:
+    def ours(self) -> AbstractSet[str]:
         """The nodes to use now, without nodes in doubt; not to be kept, as it may change with the next report.
 
         Called for every event, so thousands of nodes are copied only if necessary.
         """
-        if self.paused:
+        if self.paused or self.closed:
             return frozenset()
         found: AbstractSet[str] = self.allowed
         if self.agents_used:
@@ -362,11 +362,6 @@ class NodeTracker:
         left = self.drained | self.to_leave
         known = (self.present, self.expected, self.allowed) if left else ()
         return left.union(name for names in known for name in names if node_of(name) in left)
-
-    @property
-    def ours(self) -> AbstractSet[str]:
-        """The nodes to use now; empty once it is closed. Not to be kept, as it may change with the next report."""
-        return frozenset() if self.closed else self.usable
 
     def allow(self, nodes: Collection[str], until_s: float | None) -> None:
         """Record that the scheduler lets us use nodes."""

@@ -269,7 +269,7 @@ class TaskManager:
         size = track.size_to_run()
         if size != track.narrowed:
             track.narrowed = size
-            self._launcher_pool.narrow(name, size)
+            self._launcher_pool.call(name, "narrow", size)
 
     def hand_batches(self, batches: Mapping[str, int]) -> None:
         """Set the decided batches of tasks with measured speeds and batches."""
@@ -277,7 +277,7 @@ class TaskManager:
             track = self.tracks.get(name)
             if track is not None and not track.record.guessed:
                 track.batch_decided = True
-                self._launcher_pool.set_batch(name, batch)
+                self._launcher_pool.call(name, "set_batch", batch)
 
     def work_left(self, time_s: float) -> list[TaskMeasured]:
         """Return the remaining work of running tasks, for objectives that use it."""
@@ -593,15 +593,8 @@ class LauncherPool:
         if launcher is not None:
             launcher.drop(task)
 
-    def narrow(self, task: str, size: int | None) -> None:
-        """Let a task run on only the first ``size`` of its nodes, if its launcher supports that."""
-        self._call(task, "narrow", size)
-
-    def set_batch(self, task: str, batch: int) -> None:
-        """Set the samples of a task's step, if its launcher supports that."""
-        self._call(task, "set_batch", batch)
-
-    def _call(self, task: str, method: str, value: object) -> None:
+    def call(self, task: str, method: str, value: object) -> None:
+        """Call an optional method of a task's launcher, ``narrow`` or ``set_batch``."""
         if (optional := getattr(self._of.get(task), method, None)) is not None:
             optional(task, value)
 

@@ -326,9 +326,9 @@ class TaskStore:
             self._facts[key] = value
             self._pending.append(("INSERT OR REPLACE INTO fact VALUES (?, ?)", (key, value)))
 
-    def begin(self, time_s: float, digest: str, site: object) -> None:
+    def begin(self, time_s: float, site: object) -> None:
         """Record the start of a run, and its settings."""
-        row = (time_s, len(self._journal), digest, wire.encode(site).decode())
+        row = (time_s, len(self._journal), "", wire.encode(site).decode())  # no digest of them any longer
         self._pending.append(("INSERT INTO begun (time_s, step, digest, site) VALUES (?, ?, ?, ?)", row))
 
     def add_writes(self, statements: Iterable[Statement]) -> None:

@@ -355,13 +355,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     harvested: Annotated[tuple[Harvested, ...], said("Harvest of the last days, today last.")] = ()
     remarks: Annotated[tuple[Remarked, ...], said("Remarks for operators, oldest first.")] = ()
     addresses: Annotated[tuple[str, ...], said("Listening addresses.")] = ()
-
-
-class PageView(msgspec.Struct, frozen=True, kw_only=True):
-    """The address of the status page (empty: there is none), and the file of its token."""
-
-    address: str
-    token_file: str
+    token_file: Annotated[str, said("File of the token for the status page and the API over TCP.")] = ""
 
 
 class LogFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from collections import Counter
@@ -21,7 +20,7 @@ from bftrain.live import timeouts
 from bftrain.live.schedulers.base import Count, NotNegative, PoolSettings, Positive, Site, Text, Word, pools_of
 from bftrain.node_units import NODE, is_slot, node_of
 from bftrain.nodesets import expand
-from bftrain.values import checks, wire
+from bftrain.values import checks
 from bftrain.values.curve import ANY_KIND, OTHER_KIND, SpeedCurve
 from bftrain.values.job import Run
 
@@ -337,11 +336,6 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
         projects = {user: project for project, users in self.usage.projects.items() for user in users}
         return NodeRates(_by_kind(self.usage.gpus), _by_kind(self.usage.watts), projects, kind_of, gpus_of)
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of all settings."""
-        return hashlib.sha256(wire.encode(self)).hexdigest()
-
 
 def environment_of(run: Run, known: dict[str, Environment], default: str) -> Environment:
     """Return a task's environment: the site environment it names (or the default), extended by its own settings.
@@ -393,7 +387,6 @@ def load(path: Path, *, to_run: bool = False) -> SiteSettings:
             if not isinstance(data[name], dict):
                 raise BadConfig(f"'{name}' must be a table", where=str(path), fix=f"start it with [{name}]")
             config.from_mapping(data[name], kind, where=str(path), text=text)
-    _check_kinds(data.get("kinds", {}), path, text)
     settings = config.from_mapping(data, SiteSettings, where=str(path), text=text)
     if to_run and "scheduler" not in data:  # an unfinished file must not train on the machine where it is tried
         fix = 'add [scheduler] with a name such as "slurm", or "local" to train on this machine'
@@ -405,18 +398,3 @@ def load(path: Path, *, to_run: bool = False) -> SiteSettings:
         fair = msgspec.structs.replace(settings.deciding, objective=_FAIR)
         settings = msgspec.structs.replace(settings, deciding=fair)
     return msgspec.structs.replace(settings, **placed)
-
-
-def _check_kinds(given: object, path: Path, text: str) -> None:
-    """Raise an error that names the line of a bad kind."""
-    if not isinstance(given, dict):
-        raise BadConfig("'kinds' must be a table", where=str(path), fix="start it with [kinds]")
-    for kind, sets in given.items():
-        where = f"{path}:{line_of(text, ('kinds', kind))}: kinds.{kind}"
-        if not all(isinstance(one, str) for one in (sets if isinstance(sets, list) else [sets])):
-            raise BadConfig(f"must be a node set, or a list of such, not {sets!r:.60}", where=where)
-    try:
-        by_node(given)
-    except BadValue as error:
-        where = f"{path}:{line_of(text, ('kinds', error.where or ''))}: kinds.{error.where}"
-        raise BadConfig(error.what, where=where, fix=error.fix) from error

@@ -110,7 +110,7 @@ Run = Callable[[Command], Awaitable[str]]
 
 
 class PilotLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of the site; ``remarks`` are for people."""
+    """The limits of the site; ``remarks`` are for people, ``problems`` are reasons why pilots can never work."""
 
     running: float = LATER  # limit on running pilots
     submitted: float = LATER  # pilots that run or wait
@@ -118,6 +118,7 @@ class PilotLimits(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str] = frozenset()  # all that there are, as far as known
     cluster: str = ""  # the scheduler's cluster name, if known
     remarks: tuple[str, ...] = ()
+    problems: tuple[NotAvailable, ...] = ()
 
 
 PILOT_LOGS: Final = "pilots"  # the folder of their logs
@@ -297,11 +298,7 @@ class PilotBackend(ABC):
 
     @abstractmethod
     async def limits(self, run: Run) -> PilotLimits:
-        """Query the site's limits; raise NotAvailable if pilots would delay others' jobs."""
-
-    async def examine(self, run: Run) -> tuple[PilotLimits, Sequence[NotAvailable]]:
-        """Query the limits like ``limits``; return all reasons why pilots can never work, if they are known."""
-        return await self.limits(run), ()
+        """Query the site's limits; raise NotAvailable, or return problems, if pilots would delay others' jobs."""
 
     @abstractmethod
     async def pilots(self, run: Run, name: str) -> Sequence[Pilot]:

@@ -324,11 +324,11 @@ class PilotJobs(PolledScheduler):
 
     async def _examine(self, agent: AgentOrder) -> Sequence[SiteFinding]:
         """Check the partition or queue, its preemption and limits, and a submission."""
-        limits, problems = await self._batch.examine(self._run)
+        limits = await self._batch.limits(self._run)
         self._stock.limit(limits)
         (order, *_) = self._orders(self._batch.script(agent, self._site), time.monotonic())
         why = await self._batch.refused(self._run, order)
-        found = [problem("preemption", one) for one in problems]
+        found = [problem("preemption", one) for one in limits.problems]
         found += [SiteFinding(topic="preemption", state=FindingState.WARNING, detail=one) for one in limits.remarks]
         nodes = f"; it has {counted(len(limits.nodes), 'node')}" if limits.nodes else ""
         bounds = f"{_bound(limits.running)} running, {_bound(limits.submitted)} submitted"
@@ -507,6 +507,8 @@ class PilotJobs(PolledScheduler):
             return
         try:
             limits = await self._batch.limits(self._run)
+            if limits.problems:
+                raise limits.problems[0]
         except NotAvailable as unfit:  # pilots would be in others' way
             if at_start or isinstance(unfit, CommandFailed):
                 raise  # fixable settings error; agents and tasks keep waiting meanwhile

@@ -168,13 +168,6 @@ class Slurm(PilotBackend):
         return 1.0 if self.unit == GPU else gpus_asked(self._settings.options)
 
     async def limits(self, run: Run) -> PilotLimits:
-        """Query the limits of pilots; raise NotAvailable if pilots would not be preempted."""
-        limits, problems = await self.examine(run)
-        if problems:
-            raise problems[0]
-        return limits
-
-    async def examine(self, run: Run) -> tuple[PilotLimits, Sequence[NotAvailable]]:
         """Query the limits of pilots, and all reasons why they would not be preempted."""
         return await ask_limits(run, self._settings, self._grace_s, self.unit)
 
@@ -344,12 +337,10 @@ _PAIR: Final = re.compile(r"(?:^| )(\w+)=(\S*)")
 _SETTING: Final = re.compile(r"^(\w+) += (.*)$", re.MULTILINE)
 
 
-async def ask_limits(
-    run: Run, chosen: SlurmSettings, grace_s: float, unit: str = NODE
-) -> tuple[PilotLimits, Sequence[NotAvailable]]:
+async def ask_limits(run: Run, chosen: SlurmSettings, grace_s: float, unit: str = NODE) -> PilotLimits:
     """Query Slurm's limits for pilots, and whether its configuration preempts them immediately.
 
-    Return the problems: pilots that are not preempted, as they would delay other jobs, and single-GPU pilots where
+    Problems are pilots that are not preempted, as they would delay other jobs, and single-GPU pilots where
     Slurm allocates whole nodes. Slow preemption is only a remark. Raise NotAvailable if there is no such partition.
     """
     config = dict(_SETTING.findall(await run(Command(argv=("scontrol", "show", "config")))))
@@ -370,19 +361,18 @@ async def ask_limits(
         found += _lower_tier(partition, partitions)
     elif accounting and (unfit := await _qos_problem(run, chosen.qos)):
         found.append(unfit)
-    problems = [one for one in found if isinstance(one, NotAvailable)]
     remarks = [one for one in found if isinstance(one, str)]
     if partition.get("State", "UP") != "UP":
         remarks.append(f"partition '{partition.get('PartitionName')}' is {partition['State']}, so pilots only wait")
-    limits = PilotLimits(
+    return PilotLimits(
         running=min([_least(rows, _RUNNING_LIMITS), *at_once]),
         submitted=min(_least(rows, _SUBMITTED_LIMITS), _number(config.get("MaxJobCount", ""))),
         longest_s=min(_length_s(text) for text in (partition.get("MaxTime", ""), *walls)),
         nodes=_nodes(partition),
         cluster=config.get("ClusterName", "").strip(),
         remarks=tuple(remarks),
+        problems=tuple(one for one in found if isinstance(one, NotAvailable)),
     )
-    return limits, problems
 
 
 async def _partitions(run: Run) -> list[Mapping[str, str]]:

@@ -200,10 +200,6 @@ def test_a_former_name_runs_the_present_command_with_a_hint(bftrain: CommandLine
     assert "hint" not in bftrain(*old.split(), *given, "-q").err
 
 
-def test_a_missing_script_that_looks_like_records_names_the_command_for_these(bftrain: CommandLine) -> None:
-    assert "To check records: bftrain import --dry-run" in bftrain("check", "none.txt").err
-
-
 def test_settable_names_are_completed(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert completed(bftrain, monkeypatch, "decide", "--set", "tu") == ["plain,turn="]
     assert "plain,fallback=" in completed(bftrain, monkeypatch, "decide", "--set", "")

@@ -482,7 +482,6 @@ async def test_what_is_answered_is_as_described(tmp_path: Path) -> None:
             ("/v1/tasks/a", "TaskView"),
             ("/v1/tasks/a/logs", "LogFile"),
             ("/v1/nodes", "NodeView"),
-            ("/v1/page", "PageView"),
             ("/v1/tasks/c", "Refused"),
         ):
             answer = (await ask(inside.api.addresses[0], f"GET {path}")).json
