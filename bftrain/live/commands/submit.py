@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from msgspec import Struct
 from msgspec.structs import fields
 
 from bftrain.cli.command_help import DocumentedCommand, heading, rare
@@ -288,6 +289,11 @@ def records_of(path: Path) -> list[tuple[str, dict[str, Any]]]:
     return records
 
 
+class _Speeds(Struct):
+    curve: SpeedCurve | None = None
+    curves: dict[str, SpeedCurve] = {}
+
+
 def submission_of(record: dict[str, Any], where: str, base: Path) -> Submission:
     """Build the request for one record; relative paths are relative to ``base``.
 
@@ -303,13 +309,13 @@ def submission_of(record: dict[str, Any], where: str, base: Path) -> Submission:
         run["folder"] = str((base / run["folder"]).resolve())
     run |= _python(run, base)
     run["argv"] = _argv(record, where, base)
-    _convert_curves(given, where)
     if "batch" in given:
         given["batch"] = batch_of(given["batch"], where)
     if "spread" in given:
         given["spread"] = spread_of(given["spread"], where)
     if "max_nodes" not in given:  # the largest size that was measured, as in a replay
-        curves = [*given.get("curves", {}).values()] or [given[key] for key in ("curve",) if key in given]
+        speeds = wire.convert(given, _Speeds, where=where)
+        curves = [*speeds.curves.values(), *([] if speeds.curves or speeds.curve is None else [speeds.curve])]
         if not curves:
             raise BadInput("the number of nodes is missing", where=where, fix="such as --nodes 1:8")
         given["max_nodes"] = max(curve.last_measured for curve in curves)
@@ -382,16 +388,3 @@ def _read_curves(texts: Sequence[str]) -> dict[str, Any]:
     if not curves:
         return {}
     return {"curve": curves[""]} if "" in curves else {"curves": curves}
-
-
-def _convert_curves(given: dict[str, Any], where: str) -> None:
-    if "curve" in given:
-        given["curve"] = wire.convert(given["curve"], SpeedCurve, where=f"{where}: curve")
-    if "curves" in given:
-        if not isinstance(given["curves"], dict):
-            fix = "curves.v100 = { nodes = [1, 4], rate = [310, 1160] }"
-            raise BadInput("curves: must be a table of kinds", where=where, fix=fix)
-        given["curves"] = {
-            kind: wire.convert(curve, SpeedCurve, where=f"{where}: curves.{kind}")
-            for kind, curve in given["curves"].items()
-        }

@@ -21,13 +21,13 @@ from bftrain.cli.output import LITERAL, Output, prints_results, table
 from bftrain.cli.settings import TimeType
 from bftrain.errors import BadInput, Interrupted, NotAvailable, PartlyFailed, UsageError
 from bftrain.node_units import NODE, node_of, words_of
+from bftrain.text_formats import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bftrain.live.client import Client
     from bftrain.live.model.schemas import StatusView, TaskView, UsageRow
-    from bftrain.live.schedulers.base import PoolView
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -169,7 +169,7 @@ def status(task: str | None, client: Client, out: Output, *, watch: bool, only_t
         if only_tasks:
             return tasks, lambda: task_table(tasks)
         run = client.status()
-        return {**wire.plain(run), "tasks": tasks}, lambda: _status_and_tasks(run, tasks)
+        return {**wire.plain(run), "tasks": tasks}, lambda: status_table(run, tasks)
 
     from bftrain.values import wire
 
@@ -177,12 +177,6 @@ def status(task: str | None, client: Client, out: Output, *, watch: bool, only_t
         _watch(lambda: ask()[1]())  # noqa: PLW0108 - each refresh asks again
     else:
         out.result(*ask())
-
-
-def _status_and_tasks(run: StatusView, tasks: Sequence[TaskView]) -> RenderableType:
-    from rich.console import Group
-
-    return Group(status_table(run), task_table(tasks))
 
 
 def _watch(look: Callable[[], RenderableType]) -> None:
@@ -224,18 +218,6 @@ def done(task: TaskView) -> str:
     return f"step {task.step:,}" if task.step else ""
 
 
-def kinds_in_words(status: StatusView) -> str:
-    """Return the number of present and used nodes of each kind, as text; empty if nodes have no kinds."""
-    return ", ".join(f"{each.used} of {each.pool} {kind}" for kind, each in status.kinds.items())
-
-
-def pool_in_words(name: str, pool: PoolView) -> str:
-    """Return the nodes of a pool, as text."""
-    from bftrain.text_formats import counted
-
-    return f"{name}: {counted(pool.nodes, 'node')} available from {pool.scheduler}"
-
-
 def copies_in_words(status: StatusView) -> str:
     """Return the memory that nodes lend to copies of states; "" for none."""
     memory = status.copies_memory
@@ -250,8 +232,6 @@ def copies_in_words(status: StatusView) -> str:
 
 def scheduler_in_words(status: StatusView) -> str:
     """Return the scheduler's name, and the number of its commands: recent ones, and by the settings."""
-    from bftrain.text_formats import counted
-
     if status.commands_a_minute is None:
         return status.scheduler
     limits = status.commands_limits
@@ -324,8 +304,10 @@ def described(task: TaskView) -> RenderableType:
     return table(f"task {task.name}", ("", ""), [one for one in rows if one[1]], left=(0, 1))
 
 
-def status_table(status: StatusView) -> RenderableType:
-    """Return the status of a live run for the terminal."""
+def status_table(status: StatusView, tasks: Sequence[TaskView]) -> RenderableType:
+    """Return the status of a live run and its tasks for the terminal."""
+    from rich.console import Group
+
     units = words_of(status.unit)
     decided = harvest = ""
     if status.harvested:
@@ -343,8 +325,11 @@ def status_table(status: StatusView) -> RenderableType:
             f"{status.pool} available, {status.used} of them used; {status.agents} agents, {status.drained} drained",
         ),
         ("copies", copies_in_words(status)),
-        ("kinds", kinds_in_words(status)),
-        *(("pool", units(pool_in_words(name, pool))) for name, pool in status.pools.items()),
+        ("kinds", ", ".join(f"{each.used} of {each.pool} {kind}" for kind, each in status.kinds.items())),
+        *(
+            ("pool", units(f"{name}: {counted(pool.nodes, 'node')} available from {pool.scheduler}"))
+            for name, pool in status.pools.items()
+        ),
         ("tasks", f"{status.running} running, {status.waiting} waiting, {status.paused} paused, {status.over} over"),
         ("speed", f"{status.speed:,.0f} samples/s"),
         ("harvest", harvest),
@@ -360,7 +345,8 @@ def status_table(status: StatusView) -> RenderableType:
         ("scheduler", scheduler_in_words(status)),
         *(("remark", f"{clock(one.time_s)}  {one.text}") for one in status.remarks[-_REMARKS:]),
     ]
-    return table(f"live run {status.site}", ("", ""), [one for one in rows if one[1]], left=(0, 1))
+    about = table(f"live run {status.site}", ("", ""), [one for one in rows if one[1]], left=(0, 1))
+    return Group(about, task_table(tasks))
 
 
 @click.command(
