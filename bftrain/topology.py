@@ -17,12 +17,11 @@ NAMES: Final = "names:"
 KIND: Final = "topology file"
 _MOST_NUMBERS: Final = 4  # limit in node names
 FORMS: Final = (
-    "give Slurm's topology.conf or topology.yaml, what scontrol show topology prints, lines such as r1: n[1-32], "
+    "give Slurm's topology.conf, what scontrol show topology prints, lines such as r1: n[1-32], "
     "a .csv with the columns node and rack, or names:1 where a rack is a node's name without its last number"
 )
 _WORDS: Final = re.compile(r"(\w+)=(\S+)")
 _LEAVES: Final = ("switchname", "blockname")
-_YAML: Final = re.compile(r"\s*(?:-\s+)?(\w+):\s*([^#]*?)\s*(?:#.*)?")
 _LINE: Final = re.compile(r"\s*([^\s:=#]+)\s*[:=]?\s+(\S+)\s*")
 _NUMBERS: Final = re.compile(r"(\d+)")
 
@@ -104,26 +103,5 @@ def _racks(text: str) -> Iterator[tuple[str, str]]:
             name = next((found[leaf] for leaf in _LEAVES if leaf in found), "")
             if name and "nodes" in found and not {"switches", "blocks"} & found.keys():
                 yield name, found["nodes"]
-    elif any(re.match(r"\s*-\s+(topology|switch|block):", line) for line in lines):
-        yield from _of_yaml(lines)
     else:
         yield from (match.groups() for line in lines if (match := _LINE.fullmatch(line)))  # type: ignore[misc]  # two groups
-
-
-def _of_yaml(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Read Slurm's topology.yaml: the default topology, or the first with racks."""
-    found: dict[int, list[tuple[str, str]]] = {0: []}
-    topology, default, rack = 0, -1, ""
-    for line in lines:
-        match = _YAML.fullmatch(line)
-        key, value = match.groups() if match else ("", "")
-        if key == "topology":
-            topology += 1
-            found[topology] = []
-        elif key == "cluster_default" and value.lower() == "true":
-            default = topology
-        elif key in {"switch", "block"}:
-            rack = value.strip("\"'")
-        elif key == "nodes" and rack:
-            found[topology].append((rack, value.strip("\"'")))
-    yield from found.get(default) or next((each for each in found.values() if each), [])

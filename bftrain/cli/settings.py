@@ -155,7 +155,7 @@ def shares_option(function: Callable[P, R]) -> Callable[P, R]:
 
 def topology_option(function: Callable[P, R]) -> Callable[P, R]:
     """Add ``--topology`` to a command, for the setting ``racks``."""
-    text = "Racks of the nodes: Slurm's topology.conf or .yaml, a list of racks, or names:N [none]."
+    text = "Racks of the nodes: Slurm's topology.conf, a list of racks, or names:N [none]."
     return click.option("--topology", metavar="FILE", default=None, help=text)(function)
 
 

@@ -231,7 +231,9 @@ def _submissions(
     what: str, words: tuple[str, ...], options: dict[str, Any], grid: Sequence[Mapping[str, str]]
 ) -> list[Submission]:
     if what.endswith(".toml"):
-        records = records_of(Path(what))
+        records = list(toml_records(Path(what)))
+        if not records:
+            raise BadInput("contains no task", where=what, fix="describe tasks as docs/reference/formats.md shows")
         if words and len(records) != 1:
             raise UsageError(f"'{what}' contains {len(records)} tasks, and arguments need exactly one", where="--")
         if "name" in options and len(records) != 1:
@@ -279,14 +281,6 @@ def _varied(record: dict[str, Any], parameters: Mapping[str, str]) -> dict[str, 
 
 _RUN_FIELDS: Final = tuple(field.name for field in fields(Run))
 _TASK_FIELDS: Final = tuple(field.name for field in fields(Submission) if field.name not in {"run", "deadline_s"})
-
-
-def records_of(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Read the tasks of a file, each with its place in the file for error messages."""
-    records = list(toml_records(path))
-    if not records:
-        raise BadInput("contains no task", where=str(path), fix="describe tasks as docs/reference/formats.md shows")
-    return records
 
 
 class _Speeds(Struct):

@@ -455,21 +455,20 @@ def usage(by: str, since: float | None, journal: Path | None, client: Client, ou
     Days are those of the live run's time zone. GPU-hours and energy follow from [usage] in the site's settings.
     """
     day = "" if since is None else datetime.fromtimestamp(since).astimezone().date().isoformat()
-    rows = client.usage(by, day) if journal is None else _of_journal(journal, by, day)
+    if journal is None:
+        rows = client.usage(by, day)
+    else:
+        from bftrain.journal import Journal
+        from bftrain.live.daemon.task_store import usage as usage_of
+
+        with Journal.open(journal) as opened:
+            rows = usage_of(opened, by, day)
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow((by, *_COLUMNS))
         writer.writerows((row.of, *(getattr(row, name) for name in _COLUMNS)) for row in rows)
         return
     out.result(rows, lambda: table("", *_laid_out(by, rows)))
-
-
-def _of_journal(path: Path, by: str, since: str) -> Sequence[UsageRow]:
-    from bftrain.journal import Journal
-    from bftrain.live.daemon.task_store import usage as usage_of
-
-    with Journal.open(path) as opened:
-        return usage_of(opened, by, since)
 
 
 def _laid_out(by: str, rows: Sequence[UsageRow]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

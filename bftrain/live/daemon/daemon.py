@@ -100,8 +100,7 @@ class LiveDaemon:
     async def begin(self) -> None:
         """Resume from the journal: first scheduler and agents report, then tasks are restored."""
         await self.node_manager.check(self.opened.agent_order, timeouts.TIMEOUTS.first_look_s)
-        self._record_cluster()
-        self._record_kinds()
+        self._record_facts()
         self.task_store.begin(time.time(), self.site)
         self.launcher_pool.launcher(self.site.launcher)  # fail early if it is unavailable
         deadline = time.monotonic() + timeouts.TIMEOUTS.restore_s
@@ -149,18 +148,18 @@ class LiveDaemon:
             self._state = "running"
             self.decision_loop.decide()
 
-    def _record_cluster(self) -> None:
-        """Write the cluster's name into the journal; warn if it differs from the recorded one."""
-        cluster, before = self.opened.scheduler.facts().cluster, self.task_store.fact(CLUSTER)
-        if cluster and before not in {"", cluster}:
-            _log.warning("this is cluster '%s'; the journal was written on cluster '%s'", cluster, before)
-        self.task_store.record_fact(CLUSTER, cluster or before)
+    def _record_facts(self) -> None:
+        """Record the cluster's name and the nodes' kinds; of agents that stay, or a silent scheduler, earlier kinds.
 
-    def _record_kinds(self) -> None:
-        """Record the kinds of pools' nodes; of agents that stay, or a silent scheduler, the earlier ones."""
-        kinds, stay = self.opened.scheduler.facts().node_kinds, self.opened.scheduler.agents_stay
-        text = self.task_store.fact(_KINDS)
-        if text and (stay or (not kinds and any(pool.kind for pool in self.site.pools))):
+        Warn if the name differs from the recorded one.
+        """
+        scheduler, before = self.opened.scheduler, self.task_store.fact(CLUSTER)
+        facts, text = scheduler.facts(), self.task_store.fact(_KINDS)
+        if facts.cluster and before not in {"", facts.cluster}:
+            _log.warning("this is cluster '%s'; the journal was written on cluster '%s'", facts.cluster, before)
+        self.task_store.record_fact(CLUSTER, facts.cluster or before)
+        kinds = facts.node_kinds
+        if text and (scheduler.agents_stay or (not kinds and any(pool.kind for pool in self.site.pools))):
             kinds = {**wire.decode(text, dict[str, str]), **kinds}
         self._set_kinds(kinds)
 

@@ -110,11 +110,6 @@ class LiveTaskRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.state in UNFINISHED
 
 
-def is_name(text: str) -> bool:
-    """Return whether a task can have this name, which becomes part of paths, file names and addresses."""
-    return re.fullmatch(_NAME, text) is not None
-
-
 MOST_NODES: Final = 1_000_000
 _MOST_NAMED: Final = 100_000
 _STATES: Final = ("running", "waiting", "paused", "done", "failed", "cancelled")
@@ -506,7 +501,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name_ending(self) -> str:
         """The suffix of the caller's task names, on sites with names by user."""
-        return "" if self.operator else f"@{self.user if is_name(self.user) else self.uid}"
+        return "" if self.operator else f"@{self.user if re.fullmatch(_NAME, self.user) else self.uid}"
 
 
 def user_of(uid: int) -> str:

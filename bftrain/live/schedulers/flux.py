@@ -57,7 +57,9 @@ TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
 _PILOT_PREFIX: Final = "bftrain-"  # jobs of such names are pilots of some site
 _LOWEST: Final = 1  # urgency of the shortest pilots; a job that names none has 16
 _LATELY: Final = "--since=-600s"
+# The default queue has a star; without queues, the name is empty
 _QUEUES: Final = "{queuem}|{enabled.ascii}|{started.ascii}|{limits.timelimit}"
+_LIST_QUEUES: Final = Command(argv=("flux", "queue", "list", "--no-header", f"--format={_QUEUES}"))
 
 
 class FluxSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -125,7 +127,7 @@ class Flux(PilotBackend):
     async def limits(self, run: Run) -> PilotLimits:
         """Query the queue and the nodes of the instance; raise NotAvailable if there is no such queue."""
         name = self._settings.queue
-        rows = [line.split("|") for line in (await run(list_queues())).splitlines()]
+        rows = [line.split("|") for line in (await run(_LIST_QUEUES)).splitlines()]
         queues = {queue.removesuffix("*"): (queue, *cells) for queue, *cells in rows}
         found = queues.get(name) if name else next((row for row in queues.values() if row[0][-1:] in {"", "*"}), None)
         if found is None and name:
@@ -176,11 +178,6 @@ async def _jobs(run: Run, *words: str) -> list[FluxJob]:
         return msgspec.json.decode(output, type=FluxJobs).jobs
     except msgspec.DecodeError as error:  # an error must not look like an empty list
         raise CommandFailed(command.argv, 0, f"printed what cannot be read: {error}") from error
-
-
-def list_queues() -> Command:
-    """Build the command that lists queues. The default queue has a star; without queues, the name is empty."""
-    return Command(argv=("flux", "queue", "list", "--no-header", f"--format={_QUEUES}"))
 
 
 def list_nodes(states: str, form: str) -> Command:

@@ -157,7 +157,7 @@ class WatchSettings(PollSettings, frozen=True, kw_only=True):
 
 
 class NodeWatch(PolledScheduler):
-    """A scheduler that lends its idle nodes; agents already run on all nodes."""
+    """A scheduler that lends its idle nodes, which ``ask`` returns; agents already run on all nodes."""
 
     keep_workers_s: float | None = 0.0  # no daemon stops workers when a job starts, so agents do it
 

@@ -19,31 +19,12 @@ SHOWN = """SwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[1-2]
 SwitchName=s2 Level=0 LinkSpeed=1 Nodes=n3
 SwitchName=top Level=1 LinkSpeed=1 Nodes=n[1-3] Switches=s[1-2]
 """
-YAML = """---
-- topology: other
-  block:
-    block_sizes: [4]
-    blocks:
-      - block: b1
-        nodes: n[1-3]
-- topology: usual
-  cluster_default: true
-  tree:
-    switches:
-      - switch: top
-        children: s[1-2]
-      - switch: s1  # on the left
-        nodes: n[1-2]
-      - switch: s2
-        nodes: "n3"
-"""
 LINES = "s1: n1\ns1: n2\n\ns2 = n3\n"
 TABLE = "node,name,rack\nn1,x,s1\nn2,y,s1\nn3,z,s2\n"
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
-    [("topology.conf", CONF), ("shown", SHOWN), ("topology.yaml", YAML), ("racks.txt", LINES), ("racks.csv", TABLE)],
+    ("name", "text"), [("topology.conf", CONF), ("shown", SHOWN), ("racks.txt", LINES), ("racks.csv", TABLE)]
 )
 def test_the_racks_of_a_file(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
