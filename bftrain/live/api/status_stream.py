@@ -60,7 +60,6 @@ from bftrain.values.events import (
 WATCHERS: Final = 100  # concurrent streams
 _STREAMS_PER_USER: Final = 20  # streams per user; operators have no limit
 LONGEST_S: Final = 864_000.0
-_FORGET_EVERY: Final = 120  # beats, for numbers of finished tasks
 _NODES_EVERY: Final = 3  # beats, for changes of nodes without events
 _AWAY: Final = ("away", 0)
 _OVER: Final = 20  # number of finished tasks shown
@@ -111,8 +110,7 @@ class StatusStream:
         self._harvester, self._store, self._tasks, self._nodes = opened.harvester, opened.task_store, tasks, nodes
         self._status_of, self._views_of = status_of, views_of
         self.feed = EventFeed(lambda number: self._name(number, None))
-        self.history = LiveHistory(lambda: self._numbers.values())  # noqa: PLW0108 - there will be other ones
-        self._numbers = {record.name: record.number for record in self._store.unfinished}
+        self.history = LiveHistory(lambda: [record.number for record in self._store.unfinished])
         self._sizes: Mapping[int, int] = {}
         self._watchers: set[_Watcher] = set()
         self._beats = 0
@@ -120,7 +118,6 @@ class StatusStream:
         # Departed nodes, and since when: watchers see them at their index for a while
         self._left: dict[str, float] = {}
         self._soon: asyncio.Handle | None = None
-        self._seen: list[tuple[float, HistorySample]] = []  # states at departures of nodes, until the next decision
         self._nodes_of: dict[int, dict[str, tuple[str, int]]] = {}  # cache by caller, cleared when nodes change
         for record in self._store.unfinished:
             self._know(record)
@@ -142,7 +139,6 @@ class StatusStream:
             self._soon = self._loop.call_soon(self._look)
 
     def _observe_events(self, events: Sequence[Event]) -> None:
-        self._catch_up()  # keeps the record in chronological sequence
         for event in events:
             if isinstance(event, TaskSubmitted):
                 self._know(self._store.get(event.spec.name))
@@ -153,14 +149,18 @@ class StatusStream:
                         self._left[node] = event.time_s
             given_back = isinstance(event, NodesLeft) and not self._nodes.preempted(event.nodes)
             pool = self._harvester.pool_size
-            self.feed.on_event(event, pool, lambda name: self._numbers.get(name, 0), given_back=given_back)
+            self.feed.on_event(event, pool, self._number_of, given_back=given_back)
         if any(isinstance(event, NodesLeft) for event in events):  # these change sizes immediately
-            self._seen.append(self._sample())
+            self._record(*self._sample())
 
     def _know(self, record: LiveTaskRecord | None) -> None:
         if record is not None:
-            self._numbers[record.name] = record.number
             self.history.name(record.number, record.name, record.uid)
+
+    def _number_of(self, name: str) -> int:
+        """Return the number of an unfinished task, or one that has just finished; 0 for an empty name."""
+        record = self._store.find(name) if name else None
+        return 0 if record is None else record.number
 
     def _sample(self) -> tuple[float, HistorySample]:
         now = self._tasks.now
@@ -177,16 +177,9 @@ class StatusStream:
 
     def _look(self) -> None:
         self._soon = None
-        self._catch_up()
         self._record(*self._sample())
         for watcher in self._watchers:
             watcher.news.set()
-
-    def _catch_up(self) -> None:
-        """Record events that arrived while a decision was pending."""
-        seen, self._seen = self._seen, []
-        for sample in seen:
-            self._record(*sample)
 
     def _record(self, now: float, sample: HistorySample) -> None:
         self.history.look(now, sample)
@@ -206,8 +199,6 @@ class StatusStream:
             while self._left and next(iter(self._left.values())) < old_s:
                 del self._left[next(iter(self._left))]
         self._look()
-        if self._beats % _FORGET_EVERY == 0:
-            self._numbers = {record.name: record.number for record in self._store.unfinished}
 
     def close(self) -> None:
         """Stop."""
@@ -229,7 +220,6 @@ class StatusStream:
             while True:
                 watcher.news.clear()
                 now = self._tasks.now
-                self._catch_up()
                 self.history.look(now)
                 update = Update(
                     status=self._status_of(watcher.caller),
@@ -273,8 +263,8 @@ class StatusStream:
     def _node_changes(self, watcher: _Watcher) -> NodeChanges | None:
         key = -1 if watcher.caller.operator else watcher.caller.uid
         if key not in self._nodes_of:
-            views, number_of = self._views_of(watcher.caller), self._numbers.get
-            known = {view.name: (view.state, number_of(view.task, 0)) for view in views}
+            views = self._views_of(watcher.caller)
+            known = {view.name: (view.state, self._number_of(view.task)) for view in views}
             self._nodes_of[key] = {**dict.fromkeys(self._left, _AWAY), **known}
         before, nodes = watcher.nodes, self._nodes_of[key]
         watcher.nodes = nodes
