@@ -19,7 +19,6 @@ from bftrain.live.model.schemas import Remarked
 LogFormat = Literal["text", "json", "demo"]
 LOGGER: Final = logging.getLogger("bftrain.live")
 _WARNINGS: Final = 50
-_PRIORITIES: Final = {"warning": 4}  # syslog priorities; default: 6, info
 
 
 class RecentWarnings(logging.Handler):
@@ -72,7 +71,8 @@ class LineFormatter(logging.Formatter):
             "".join(one if one.isprintable() or one == "\t" else "\ufffd" for one in line) for line in text.splitlines()
         ]
         if self._for_journald and self._form == "text":
-            return "\n".join(f"<{_PRIORITIES.get(level, 6)}>{part}" for part in parts or [""])
+            priority = 4 if level == "warning" else 6  # of syslog: warning, info
+            return "\n".join(f"<{priority}>{part}" for part in parts or [""])
         text = "\n    ".join(parts)
         if self._form == "demo":
             return f"{record.relativeCreated / 1000:7.1f} s  {text}"

@@ -152,11 +152,9 @@ def notify_systemd(words: str) -> None:
 
 def service_of(daemon: LiveDaemon) -> LiveService:
     """Return a service that answers for a daemon, and observes it."""
-
-    def state() -> str:
-        return daemon.harvesting.shown(daemon.state)
-
-    control = RunControl(state, daemon.since_s, daemon.ready, daemon.notices, daemon.drain_nodes, daemon.pause_until)
+    control = RunControl(
+        lambda: daemon.state, daemon.since_s, daemon.ready, daemon.notices, daemon.drain_nodes, daemon.pause_until
+    )
     parts = (daemon.decision_loop, daemon.task_manager, daemon.node_manager, daemon.launcher_pool, daemon.harvesting)
     service = LiveService(control, daemon.opened, *parts)
     daemon.observers += [service.watch.observe, service.metrics.observe]

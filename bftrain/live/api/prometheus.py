@@ -264,10 +264,5 @@ def _tag(kind: type[Event | Action]) -> str:
 
 def _size_of(path: Path) -> float:
     """Return the size of a database in bytes, including SQLite's write-ahead log."""
-    total = 0
-    for file in (path, path.with_name(f"{path.name}-wal")):
-        try:
-            total += file.stat().st_size
-        except OSError:
-            continue
-    return float(total)
+    files = (path, path.with_name(f"{path.name}-wal"))
+    return float(sum(file.stat().st_size for file in files if file.exists()))

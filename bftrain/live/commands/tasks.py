@@ -443,26 +443,14 @@ _DIGITS: Final = (2, 2, 0, 2)
 @click.option("--by", type=click.Choice(_GROUPINGS), default="user", help="Group by this [user].")
 @click.option("--since", type=TimeType(), help="First day, such as 2026-11-01 [all days].")
 @click.option("--csv", "as_csv", is_flag=True, help="Print a table in CSV: exact seconds, samples and joules.")
-@click.option(
-    "--journal",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Read a journal instead of asking the live run.",
-)
 @talks
-def usage(by: str, since: float | None, journal: Path | None, client: Client, out: Output, *, as_csv: bool) -> None:
+def usage(by: str, since: float | None, client: Client, out: Output, *, as_csv: bool) -> None:
     """List used node-hours, GPU-hours and samples of your tasks; operators see those of all users.
 
     Days are those of the live run's time zone. GPU-hours and energy follow from [usage] in the site's settings.
     """
     day = "" if since is None else datetime.fromtimestamp(since).astimezone().date().isoformat()
-    if journal is None:
-        rows = client.usage(by, day)
-    else:
-        from bftrain.journal import Journal
-        from bftrain.live.daemon.task_store import usage as usage_of
-
-        with Journal.open(journal) as opened:
-            rows = usage_of(opened, by, day)
+    rows = client.usage(by, day)
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow((by, *_COLUMNS))

@@ -90,7 +90,9 @@ class LiveDaemon:
     @property
     def state(self) -> str:
         """The state of the run, as one of RUN_STATES."""
-        return "broken" if self.broken.done() else self._state
+        if self.broken.done():
+            return "broken"
+        return "paused" if self._state == "running" and self.harvesting.paused else self._state
 
     @property
     def broken(self) -> asyncio.Future[BaseException]:
@@ -420,10 +422,6 @@ class Harvesting:
     def until_s(self) -> float | None:
         """The end of a pause; ``None`` without a pause or a known end."""
         return self._until_s if self.paused and math.isfinite(self._until_s) else None
-
-    def shown(self, state: str) -> str:
-        """Return the state of the live run as callers see it."""
-        return "paused" if state == "running" and self.paused else state
 
     @property
     def view(self) -> HarvestingView:

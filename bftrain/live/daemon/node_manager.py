@@ -63,7 +63,7 @@ class NodeManager:
 
     def run(self, agent: AgentOrder) -> None:
         """Listen to the scheduler, and poll it now and then."""
-        self._start(self._run(agent))
+        self._start(keep_running(lambda: self._scheduler.run(self.news, agent), self._broke))
 
     def open(self) -> None:
         """Start to change the pool; poll the scheduler in case that a message was lost."""
@@ -304,9 +304,6 @@ class NodeManager:
         task = asyncio.create_task(job)
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
-
-    async def _run(self, agent: AgentOrder) -> None:
-        await keep_running(lambda: self._scheduler.run(self.news, agent), self._broke)
 
     async def _give_back(self, nodes: tuple[str, ...]) -> None:
         self._giving.update(nodes)

@@ -66,7 +66,6 @@ class FluxSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fiel
     """Settings of pilots in Flux; "" is its default queue."""
 
     queue: Word = ""
-    options: tuple[str, ...] = ()  # extra arguments of flux submit
     poll_s: Positive = 2.0  # other jobs wait so long for the nodes of pilots
 
     def __post_init__(self) -> None:

@@ -73,8 +73,6 @@ class PbsSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_field
 
     queue: Text
     poll_s: Positive = 45.0  # each poll takes two commands
-    options: tuple[str, ...] = ()  # extra arguments of qsub
-
     select: Text = "1:ncpus=1"  # one full host with place=exclhost
     account: str = ""
 

@@ -243,6 +243,7 @@ _Length = Annotated[float, Meta(ge=60, le=1e15)]
 class PilotSettings(PilotPolicySettings, frozen=True, kw_only=True):
     """Settings of all schedulers with pilots."""
 
+    options: tuple[str, ...] = ()  # extra arguments of the command that submits pilots, such as --gres=gpu:4
     # Time limits of pilots, in seconds
     lengths_s: Annotated[tuple[_Length, ...], Meta(min_length=1)] = (86_400.0, 3_600.0, 600.0)
     plan_poll_s: NotNegative = 120.0  # interval of queries for planned jobs and drained nodes; 0: never
@@ -293,13 +294,12 @@ class PilotJobs(PolledScheduler):
         settings, (poll, plan, limits) = self._settings, self._batch.commands
         at_rest = (poll + bool(settings.reserve)) / settings.poll_s + limits / timeouts.TIMEOUTS.limits_s
         at_rest += plan / settings.plan_poll_s if settings.plan_poll_s else 0.0
-        return SchedulerFacts(
+        return msgspec.structs.replace(
+            super().facts(),
             cluster=self._cluster,
             nodes=self._nodes,
             pilots={str(state): found[str(state)] for state in PilotState if state in ALIVE},
             partitions=self._batch.partitions,
-            hooks=self.hooks.report,
-            commands_a_minute=self._run.in_last_minute,
             commands_limits={"at_rest": _MINUTE_S * at_rest, "submissions": settings.submits_per_min},
         )
 

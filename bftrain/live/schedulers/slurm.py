@@ -108,7 +108,6 @@ class SlurmSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fie
     partition: Word = ""
     qos: Word = ""
     account: Word = ""
-    options: tuple[str, ...] = ()  # extra arguments of sbatch, such as --gres=gpu:4
     arrays: bool = True  # submit many pilots as one job array
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ from tests.helpers.live_callers import ANN, BOB, submission
 from tests.helpers.live_thread import live_thread
 
 
-def test_usage_is_a_table_csv_and_json_of_a_live_run_or_a_journal(
+def test_usage_is_a_table_csv_and_json(
     bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with live_thread(tmp_path, usage=Usage(gpus=4.0), api=Api(metrics_by_user=True)) as run:
@@ -39,7 +39,7 @@ def test_usage_is_a_table_csv_and_json_of_a_live_run_or_a_journal(
         assert 'bftrain_usage_samples_total{user="ann"} 30' in metrics
         printed = bftrain("task", "usage", "--json")
         assert {row["of"]: row["samples"] for row in json.loads(printed.out)} == {"ann": 30.0, "bob": 10.0}
-    listed = bftrain("task", "usage", "--csv", "--by", "month", "--journal", tmp_path / "live" / "live.db")
+        listed = bftrain("task", "usage", "--csv", "--by", "month")
     (row,) = csv.DictReader(io.StringIO(listed.out))
     assert (row["month"], float(row["samples"])) == (time.strftime("%Y-%m"), 40.0)
     assert float(row["gpu_s"]) == pytest.approx(4 * float(row["node_s"]))
