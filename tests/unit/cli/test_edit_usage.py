@@ -21,9 +21,7 @@ from tests.helpers.live_callers import ANN, BOB, submission
 from tests.helpers.live_thread import live_thread
 
 
-def test_usage_is_a_table_csv_and_json(
-    bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_usage_is_a_table_csv_and_json(bftrain: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with live_thread(tmp_path, usage=Usage(gpus=4.0), api=Api(metrics_by_user=True)) as run:
         monkeypatch.setenv("BFTRAIN_LIVE", run.socket)
         for caller in (ANN, BOB):
