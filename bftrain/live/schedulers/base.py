@@ -179,9 +179,9 @@ class Scheduler(ABC):
         """Whether no process of ours is left on nodes that the scheduler does not let us use."""
         return self.agents_suffice
 
-    @abstractmethod
     def available(self) -> Availability:
         """Return whether its commands are installed, without calling the scheduler."""
+        return Availability(ok=True)
 
     @abstractmethod
     async def run(self, post: Post, agent: AgentOrder) -> None:
@@ -351,12 +351,6 @@ class SchedulerPools(Scheduler):
     def ends_agents(self) -> bool:
         """Whether all pools terminate agents."""
         return all(pool.scheduler.ends_agents for pool in self.pools)
-
-    def available(self) -> Availability:
-        """Return whether the commands of all schedulers are installed."""
-        return next(
-            (state for pool in self.pools if not (state := pool.scheduler.available()).ok), Availability(ok=True)
-        )
 
     async def check(self, agent: AgentOrder) -> None:
         """Raise ``NotAvailable`` if the settings of a pool can never work."""

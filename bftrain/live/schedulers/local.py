@@ -34,7 +34,6 @@ from bftrain.live.schedulers.base import (
     filled,
     scheduler_settings,
 )
-from bftrain.ports import Availability
 from bftrain.values import checks
 
 _SLOT: Final = "slot"  # followed by a number from 1
@@ -115,10 +114,6 @@ class LocalScheduler(Scheduler):
         self._hinted = asyncio.Event()
         self._leaving = False
         self.began_s: float | None = None  # start of the timetable, seconds since 1970; None: as in the file
-
-    def available(self) -> Availability:
-        """Return that it is available; it has no requirements."""
-        return Availability(ok=True)
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
         """Start agents on up to ``nodes`` slots."""
