@@ -34,6 +34,7 @@ REMOVED: Final = {
     "live measure": "run python examples/live/measure_waits.py",
     "live join": "each user runs a live run: bftrain live --config site.toml",
     "live members": "each user runs a live run, which bftrain status describes",
+    "journal profiles": "use bftrain journal export --tasks, whose tasks have their measured speeds",
     "journal repair": "put back a backup, or run (umask 077; sqlite3 live.db .recover | sqlite3 new.db)",
 }
 

@@ -83,7 +83,6 @@ CALLS: Final[dict[str, Call]] = {
     "journal plan": Call("{}/journal.db"),
     "journal verify": Call("{}/journal.db"),
     "journal replay": Call("{}/journal.db"),
-    "journal profiles": Call("{}/journal.db -o {}/learned.toml", code=3, nothing=True),
     "journal export": Call("{}/journal.db -o {}/recorded.npz --tasks {}/recorded.toml"),
 }
 SHORT: Final = {name: call for name, call in CALLS.items() if not call.long}

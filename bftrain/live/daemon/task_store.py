@@ -10,11 +10,10 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
-from statistics import median
 from typing import Final, NamedTuple
 
 import msgspec
@@ -23,9 +22,7 @@ from bftrain.errors import BadConfig, BadInput
 from bftrain.journal import Journal, Statement, damage_remedy
 from bftrain.live.model.schemas import UNFINISHED, Harvested, LiveTaskRecord, LiveTaskState, Progress, UsageRow
 from bftrain.live.model.site_config import NodeRates
-from bftrain.taskfiles.records import Profile
 from bftrain.values import wire
-from bftrain.values.curve import SpeedCurve
 
 Sum = tuple[float, float, float, float]  # node-seconds, GPU-seconds, samples, joules
 
@@ -391,41 +388,3 @@ def _texts(record: LiveTaskRecord) -> tuple[str, str, str]:
     """Return state, body and progress as texts; the body excludes the other two."""
     plain = msgspec.structs.replace(record, state=LiveTaskState.SUBMITTED, progress=Progress())
     return str(record.state), wire.encode(plain).decode(), wire.encode(record.progress).decode()
-
-
-def script_of(argv: Iterable[str]) -> str:
-    """Return the name of a command's profile: its first word, without folder and suffix.
-
-    >>> script_of(["/home/ada/cnn.py", "--steps", "500"])
-    'cnn'
-    """
-    return Path(next(iter(argv), "")).stem
-
-
-def learned_profiles(records: Iterable[LiveTaskRecord], source: str) -> tuple[Profile, ...]:
-    """Return a profile for each script with measured tasks: of each size and cost the median over its tasks.
-
-    Only sizes with a reliable measured speed count.
-    """
-    rates: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    costs: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for record in records:
-        script, progress = script_of(record.run.argv), record.progress
-        for size in progress.settled:
-            if progress.speeds.get(size, 0.0) > 0.0:
-                rates[script][size].append(progress.speeds[size])
-        for change, cost_s in progress.costs.items():
-            costs[script][change].append(cost_s)
-    return tuple(
-        Profile(
-            name=script,
-            curve=SpeedCurve(
-                nodes=tuple(sorted(by_size)), rate=tuple(median(by_size[size]) for size in sorted(by_size))
-            ),
-            grow_cost_s=median(costs[script].get("grow", [0.0])),
-            shrink_cost_s=median(costs[script].get("shrink", [0.0])),
-            start_cost_s=median(costs[script]["start"]) if "start" in costs[script] else None,
-            source=source,
-        )
-        for script, by_size in rates.items()
-    )

@@ -147,35 +147,6 @@ def replay(path: Path, folder: Path | None, baseline: str, tables: str, out: Out
 
 @command.command(
     cls=DocumentedCommand,
-    example="bftrain journal profiles live.db -o learned.toml\nbftrain journal profiles live.db -o learned.toml -v",
-)
-@_journal_file
-@_output("FILE", "Profile file.")
-@prints_results
-def profiles(path: Path, target: Path, out: Output) -> None:
-    """Write how fast the tasks of a live run's JOURNAL were measured to be: a profile for each script.
-
-    bftrain submit --profiles FILE takes them for new tasks of these scripts. Profiles of other scripts that FILE has
-    stay.
-    """
-    from bftrain.journal import Journal
-    from bftrain.live.daemon.task_store import all_kept, learned_profiles
-    from bftrain.taskfiles.profile_files import check_profiles_name, load_profiles, save_profiles
-
-    check_profiles_name(target)
-    with Journal.open(path) as journal:
-        found = {each.name: each for each in learned_profiles(all_kept(journal), f"measured in {path.name}")}
-    if not found:
-        raise BadInput("no task in it has a measured speed", where=str(path), fix="name the live.db of a live run")
-    before = {each.name: each for each in load_profiles(target)} if target.exists() else {}
-    save_profiles({**before, **found}.values(), target)
-    rows = [(name, " ".join(map(str, each.curve.nodes))) for name, each in found.items()]
-    figures = {"file": str(target), "profiles": sorted(found)}
-    out.result(figures, lambda: table(str(target), ("script", "measured on nodes"), rows, left=(0, 1)))
-
-
-@command.command(
-    cls=DocumentedCommand,
     example="bftrain journal export journal.db -o log.npz --tasks tasks.toml\n"
     "bftrain journal export live.db -o log.npz --config settings.toml",
 )

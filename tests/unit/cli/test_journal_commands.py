@@ -143,23 +143,3 @@ def test_what_tasks_reported_is_their_work(bftrain: CommandLine, tmp_path: Path)
     assert bftrain("journal", "export", path, "-o", tmp_path / "log.npz", "--tasks", tmp_path / "tasks.toml").code == 0
     found = {task.name: task.work_samples for task in load_tasks(tmp_path / "tasks.toml")}
     assert found == {"a": 1234.0, "a-2": 2468.0}
-
-
-def test_profiles_are_what_was_measured(bftrain: CommandLine, tmp_path: Path) -> None:
-    path, target = tmp_path / "live.db", tmp_path / "learned.toml"
-    with Journal.create(path, Settings()) as opened:
-        store = TaskStore(opened)
-        costs = {"grow": 0.5, "start": 4.0}
-        store.add(record(1, "cnn", speeds={1: 90.0, 2: 170.0, 4: 1.0}, settled=(1, 2), costs=costs))
-        store.add(record(2, "cnn", speeds={1: 110.0}, settled=(1,)))
-        store.add(record(3, "new"))
-        store.write()
-    own = tmp_path / "own.toml"
-    own.write_text("".join(f'[[profile]]\nname = "{name}"\nnodes = [1]\nrate = [7.0]\n' for name in ("bert", "cnn")))
-    assert bftrain("generate", "profiles", own, "-o", target).code == 0
-    ended = bftrain("journal", "profiles", path, "-o", target)
-    assert (ended.code, "cnn" in ended.out) == (0, True), ended.err
-    bert, cnn = json.loads(bftrain("generate", "profiles", target, "--json").out)
-    assert (bert["name"], bert["curve"]["rate"], cnn["name"]) == ("bert", [7.0], "cnn")
-    assert (cnn["curve"]["nodes"], cnn["curve"]["rate"]) == ([1, 2], [100.0, 170.0])
-    assert (cnn["grow_cost_s"], cnn["shrink_cost_s"], cnn["start_cost_s"]) == (0.5, 0.0, 4.0)
