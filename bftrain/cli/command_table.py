@@ -92,7 +92,7 @@ SECTIONS: Final = {
         "submit": CommandEntry(_LIVE + "submit", "Submit a task to a live run."),
         "status": CommandEntry(_LIVE + "tasks:status", "Show a live run and its tasks, or one task."),
         "logs": CommandEntry(_LIVE + "tasks:logs", "Print the output of a task's workers."),
-        "task": CommandEntry(_LIVE + "tasks:task_group", "Pause, resume, cancel or edit tasks; list their node-hours."),
+        "task": CommandEntry(_LIVE + "tasks:task_group", "Pause, resume or cancel tasks; list their node-hours."),
     },
     "Tools": {
         "doctor": CommandEntry(_TOOLS + "doctor", "Find what is missing or broken here, with the fix."),
