@@ -71,7 +71,7 @@ class LineFormatter(logging.Formatter):
             "".join(one if one.isprintable() or one == "\t" else "\ufffd" for one in line) for line in text.splitlines()
         ]
         if self._for_journald and self._form == "text":
-            priority = 4 if level == "warning" else 6  # of syslog: warning, info
+            priority = 4 if level == "warning" else 6  # syslog priorities
             return "\n".join(f"<{priority}>{part}" for part in parts or [""])
         text = "\n    ".join(parts)
         if self._form == "demo":
