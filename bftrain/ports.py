@@ -223,8 +223,7 @@ class Launcher(Protocol):
     """Executes actions with real processes; docs/how-to/parts.md shows how to test one.
 
     A factory creates it from the receiver of its messages and the hub of all agents. To need only the
-    standard library, it exchanges JSON forms, which ``bftrain.launcher_orders`` converts.
-    docs/how-to/parts.md describes them.
+    standard library, it exchanges JSON forms, which docs/how-to/parts.md describes.
 
     Each step leads to a ``report``, if possible with the running sum ``total`` of samples since step ``since``, which
     makes lost reports harmless. ``in_memory`` is the last step whose state is on two or more nodes,

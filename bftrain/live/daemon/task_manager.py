@@ -26,12 +26,12 @@ from msgspec.structs import replace
 from bftrain import registry, speed_estimates
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin
-from bftrain.launcher_orders import event_of, orders
 from bftrain.live.daemon.task_store import TaskStore, UsageLedger, day_of, midnight_before
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.schemas import LiveTaskRecord, LiveTaskState, Progress
 from bftrain.live.model.site_config import SiteSettings, environment_of
 from bftrain.ports import Launcher
+from bftrain.values import wire
 from bftrain.values.actions import Action, Cause, Plan, Release
 from bftrain.values.events import Event, TaskCancelled, TaskFailed, TaskFinished, TaskMeasured, TaskResumed
 from bftrain.values.task import TaskSpec
@@ -42,6 +42,7 @@ from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
 _log = logging.getLogger(__name__)
 _NEVER_DONE: Final = frozenset({LiveTaskState.FAILED, LiveTaskState.CANCELLED})
 _REASON_LETTERS: Final = 4000
+_EVENT_LETTERS: Final = 2000  # letters of a reason in the journal
 _NOTED_STARTS: Final = frozenset({3, 10, 30, 100, 300, 1000})  # counts of starts without steps that trigger a notice
 _ALL_OF_IT: Final = 0.999  # share of the work: whole batches seldom add up to it exactly
 
@@ -245,7 +246,12 @@ class TaskManager:
             _log.warning("task '%s'%s", name, notice)
             if message["type"] != "note":
                 self.trouble(name, notice.strip())
-        return event_of(message, self.now)
+        match message["type"]:
+            case "done":
+                return TaskFinished(time_s=self.now, task=name)
+            case "failed":
+                return TaskFailed(time_s=self.now, task=name, reason=message["reason"][-_EVENT_LETTERS:])
+        return None
 
     def learned(self) -> list[TaskMeasured]:
         """Return measurements for the decision core, and narrow tasks where a speed is to be measured."""
@@ -607,7 +613,7 @@ class LauncherPool:
                 hurried += [Release(nodes=nodes)] if nodes else []
             else:
                 hurried.append(action)
-        message, now = orders(hurried), time.monotonic()
+        message, now = [wire.plain(action) for action in hurried], time.monotonic()
         for order in message if vacating else ():
             if slow := set(order["nodes"]).intersection(vacating):
                 order["cause"] = str(Cause.DECIDED)  # a planned change gets more time
