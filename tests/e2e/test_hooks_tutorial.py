@@ -149,7 +149,7 @@ def test_the_tutorial_on_hooks_word_for_word(tmp_path: Path, monkeypatch: pytest
         finally:
             cluster.stop()
             machines.end()
-    assert "1 check, 1 end, 1 start" in shown
+    assert "1 end, 1 start" in shown
     assert "2 agents" in shown
 
 
@@ -180,5 +180,5 @@ def test_the_tutorial_on_hooks_of_pbs_word_for_word(tmp_path: Path, monkeypatch:
         finally:
             machines.end()
         assert server.hook_logs == []
-    assert "1 check, 1 end, 1 ending, 1 start" in shown
+    assert "1 end, 1 ending, 1 start" in shown
     assert "2 agents" in shown
