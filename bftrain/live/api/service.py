@@ -527,7 +527,7 @@ def log_files(record: LiveTaskRecord) -> tuple[schemas.LogFile, ...]:
     except OSError:
         return ()
     return tuple(
-        schemas.LogFile(name=name, size=about.st_size, changed_s=about.st_mtime)
+        schemas.LogFile(name=name, size=about.st_size)
         for name, about in sorted(found)[:_MOST_FILES]
         if stat.S_ISREG(about.st_mode)
     )

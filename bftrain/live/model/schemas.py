@@ -358,7 +358,6 @@ class LogFile(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     size: Annotated[int, said("Size in bytes.")]
-    changed_s: Seconds
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):

@@ -106,7 +106,6 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 class HooksView(msgspec.Struct, frozen=True, kw_only=True):
     """Reports of the scheduler's hooks since the live run began."""
 
-    spool: Annotated[str, Meta(description="The folder into which they write.")]
     messages: Annotated[Mapping[str, int], Meta(description="Their number by event: start, ending, end.")] = {}
     last_s: Annotated[float | None, Meta(description="Time of the last message; seconds since 1970.")] = None
 

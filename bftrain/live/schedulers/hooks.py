@@ -239,7 +239,7 @@ class HookTally:
         if not self._spool:
             return None
         counts = {str(what): count for what, count in self.counts.items()}
-        return HooksView(spool=self._spool, messages=counts, last_s=self._last_s)
+        return HooksView(messages=counts, last_s=self._last_s)
 
     def on_messages(self, heard: Sequence[HookNews]) -> None:
         """Count reports."""
