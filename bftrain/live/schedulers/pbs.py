@@ -25,7 +25,6 @@ from bftrain.live.schedulers.backend import (
     Run,
     Trouble,
     earliest,
-    found_all,
     pilot_script,
     queue_remarks,
     unknown_queue,
@@ -63,6 +62,7 @@ TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
     (r"[Uu]nknown|[Uu]nauthori[sz]ed|rejected|[Ii]llegal|[Ii]nvalid|denied|cannot be run|not enabled", Trouble.REFUSED),
     (r"Bad UID", Trouble.REFUSED),  # rejects root
 )
+_NODES: Final = Command(argv=("pbsnodes", "-a"))
 _HIGH: Final = 150  # jobs of queues with this priority or more preempt other jobs
 _JOBS_PER_QUERY: Final = 50  # jobs per query by name
 _REMEMBERED: Final = 200  # finished jobs kept
@@ -163,7 +163,7 @@ class Pbs(PilotBackend):
 
     async def idle(self, run: Run) -> frozenset[str]:
         """Return the nodes that are free and have no job."""
-        return read_idle(read(await run(Command(argv=("pbsnodes", "-a")))))
+        return read_idle(await run(_NODES))
 
     async def plans(self, run: Run, name: str) -> Mapping[str, float]:
         """Return for which nodes PBS has estimated a start of other jobs, and when."""
@@ -235,8 +235,9 @@ def read_pilots(jobs: Mapping[str, Attributes]) -> Iterator[Pilot]:
         )
 
 
-def read_idle(nodes: Mapping[str, Attributes]) -> frozenset[str]:
-    """Return the nodes that are free and have no job."""
+def read_idle(output: str) -> frozenset[str]:
+    """Parse the nodes that are free and have no job."""
+    nodes = read(output)
     return frozenset(name for name, node in nodes.items() if node.get("state") == "free" and not node.get("jobs"))
 
 
@@ -352,9 +353,4 @@ class PbsNodesSettings(WatchSettings, frozen=True, kw_only=True, forbid_unknown_
 def make_nodes(table: Mapping[str, object], _site: Site) -> Scheduler:
     """Build the scheduler from the settings of a site."""
     settings = scheduler_settings(table, PbsNodesSettings)
-
-    async def ask(run: Run) -> frozenset[str]:
-        return read_idle(read(await run(Command(argv=("pbsnodes", "-a")))))
-
-    run = CommandRunner(timeout_s=settings.command_timeout_s)
-    return NodeWatch("pbs-nodes", ask, settings, run, lambda: found_all(("pbsnodes",), REMEDY))
+    return NodeWatch("pbs-nodes", _NODES, read_idle, settings, REMEDY)

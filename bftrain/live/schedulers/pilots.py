@@ -17,7 +17,7 @@ import re
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
@@ -30,14 +30,15 @@ from bftrain.live import timeouts
 from bftrain.live.schedulers.backend import (
     ALIVE,
     LATER,
+    Command,
     CommandFailed,
     CommandRunner,
     Pilot,
     PilotBackend,
     PilotOrder,
     PilotState,
-    Run,
     Trouble,
+    found_all,
     log_folder,
 )
 from bftrain.live.schedulers.base import (
@@ -65,8 +66,6 @@ from bftrain.ports import Availability
 from bftrain.text_formats import counted
 
 _MINUTE_S: Final = 60.0
-Ask = Callable[[Run], Awaitable[frozenset[str]]]
-"""Asks a scheduler for its idle nodes."""
 
 
 class PolledScheduler(Scheduler):
@@ -157,30 +156,42 @@ class WatchSettings(PollSettings, frozen=True, kw_only=True):
 
 
 class NodeWatch(PolledScheduler):
-    """A scheduler that lends its idle nodes, which ``ask`` returns; agents already run on all nodes."""
+    """A scheduler that lends its idle nodes; agents already run on all nodes.
+
+    ``read`` parses the idle nodes in the output of ``command``; ``remedy`` helps if that command is missing.
+    """
 
     keep_workers_s: float | None = 0.0  # no daemon stops workers when a job starts, so agents do it
 
     def __init__(
-        self, name: str, ask: Ask, settings: WatchSettings, run: CommandRunner, available: Callable[[], Availability]
+        self,
+        name: str,
+        command: Command,
+        read: Callable[[str], frozenset[str]],
+        settings: WatchSettings,
+        remedy: str,
+        run: CommandRunner | None = None,
     ) -> None:
-        super().__init__(name, settings, run)
-        self._ask, self._available = ask, available
+        super().__init__(name, settings, run or CommandRunner(timeout_s=settings.command_timeout_s))
+        self._command, self._read, self._remedy = command, read, remedy
         self._allowed: frozenset[str] = frozenset()
         self._starting: set[str] = set()  # nodes with job starts since the last poll
         self._ended: dict[str, float] = {}  # nodes of finished jobs that are not idle yet -> since when
 
     def available(self) -> Availability:
-        """Return whether the commands of the scheduler are installed."""
-        return self._available()
+        """Return whether the command is installed."""
+        return found_all(self._command.argv[:1], self._remedy)
+
+    async def _idle(self) -> frozenset[str]:
+        return self._read(await self._run(self._command))
 
     async def _examine(self, agent: AgentOrder) -> Sequence[SiteFinding]:  # noqa: ARG002 - agents run on all nodes already
-        idle = await self._ask(self._run)
+        idle = await self._idle()
         return (fine("scheduler", f"{self.name} answers; {counted(len(idle), 'node')} idle now"),)
 
     async def _round(self, agent: AgentOrder) -> float:  # noqa: ARG002 - as above
         self._starting.clear()
-        idle = await self._ask(self._run) - self._starting  # jobs that started during the query count
+        idle = await self._idle() - self._starting  # jobs that started during the query count
         before, self._allowed = self._allowed, idle
         if gone := before - idle:
             self._post(Taken(nodes=tuple(sorted(gone))))
@@ -191,7 +202,7 @@ class NodeWatch(PolledScheduler):
     async def look(self) -> frozenset[str] | None:
         """Return the idle nodes."""
         try:
-            idle = await self._ask(self._run) - self._starting
+            idle = await self._idle() - self._starting
         except CommandFailed:
             return None
         self._allowed |= idle  # our nodes from now on, so a loss is reported

@@ -28,7 +28,6 @@ from bftrain.live.schedulers.backend import (
     Run,
     Trouble,
     earliest,
-    found_all,
     pilot_script,
 )
 from bftrain.live.schedulers.base import AgentOrder, Scheduler, Site, Word, scheduler_settings
@@ -312,13 +311,7 @@ class SlurmNodesSettings(WatchSettings, frozen=True, kw_only=True, forbid_unknow
 def make_nodes(table: Mapping[str, object], _site: Site) -> Scheduler:
     """Build the scheduler from the settings of a site."""
     settings = scheduler_settings(table, SlurmNodesSettings)
-    command = sinfo(settings.partition)
-
-    async def ask(run: Run) -> frozenset[str]:
-        return read_idle(await run(command))
-
-    run = CommandRunner(timeout_s=settings.command_timeout_s)
-    return NodeWatch("slurm-nodes", ask, settings, run, lambda: found_all(("sinfo",), REMEDY))
+    return NodeWatch("slurm-nodes", sinfo(settings.partition), read_idle, settings, REMEDY)
 
 
 # -- limits of pilots, and whether Slurm preempts them immediately

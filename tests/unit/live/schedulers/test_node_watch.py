@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from bftrain import Availability, BadConfig, BadValue, NotAvailable, Run, SpeedCurve, Submission
+from bftrain import BadConfig, BadValue, NotAvailable, Run, SpeedCurve, Submission
 from bftrain.live.schedulers.base import SchedulerPool, SchedulerPools
 from bftrain.live.schedulers.pilots import NodeWatch, WatchSettings
 from tests.helpers.live_inside import (
@@ -50,12 +50,13 @@ class Asked:
     def __init__(self) -> None:
         self.idle: set[str] = {"n1", "n2"}
         self.times: list[float] = []
+        self.in_last_minute = 0
         self.fails = ""
         self.waits: asyncio.Event | None = None
 
-    async def __call__(self, run: object) -> frozenset[str]:  # noqa: ARG002 - as Ask
+    async def __call__(self, command: Command) -> str:  # noqa: ARG002 - as CommandRunner
         self.times.append(time.monotonic())
-        answer = frozenset(self.idle)
+        answer = " ".join(self.idle)
         if self.waits is not None:
             await self.waits.wait()
         if self.fails:
@@ -65,7 +66,8 @@ class Asked:
 
 @asynccontextmanager
 async def watch(asked: Asked, **settings: Any) -> AsyncIterator[tuple[NodeWatch, list[News]]]:  # noqa: ANN401 - any setting
-    found = NodeWatch("fake", asked, WatchSettings(**settings), CommandRunner(), lambda: Availability(ok=True))
+    command, run = Command(argv=("true",)), cast("CommandRunner", asked)
+    found = NodeWatch("fake", command, lambda text: frozenset(text.split()), WatchSettings(**settings), "", run)
     news: list[News] = []
     running = asyncio.create_task(found.run(news.append, AgentOrder(argv=())))
     await until(lambda: asked.times)
