@@ -101,15 +101,11 @@ def test_a_kill_of_any_process_leaves_nothing_behind(stage: conformance.LocalSta
     agent = stage.agents.running["n1"].pid
     prefork = children(agent)[0]
     worker = next(pid for pid in children(prefork) if children(pid))
-    environment = Path(f"/proc/{children(worker)[0]}/environ").read_text().split("\0")
-    home = Path(next(word.partition("=")[2] for word in environment if word.startswith("BFTRAIN_SOCKET="))).parent
-    assert home.is_dir()
     os.kill({"agent": agent, "prefork": prefork, "worker": worker}[victim], signal.SIGKILL)
     gone = pids if victim == "agent" else pids - {agent} if victim == "prefork" else pids - {agent, prefork}
     until(lambda: not alive(gone), f"everything below the {victim} is gone")
     if victim == "agent":
         stage.agents.running.pop("n1").wait()
-        until(lambda: not home.exists(), "and the folder in which it let workers in")
     else:  # and the task goes on
         task = f"{stage.launcher.name}1"
         stage.messages.steps(task, 1)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from bftrain_elastic.worker.horovod_training import wait_for_members
 from tests.helpers.processes import listening
 from tests.helpers.saved import saved_step
 from tests.helpers.workers import PATIENCE_S, SOON_S, Workers
@@ -70,10 +69,10 @@ def until(true: Callable[[], bool], words: str) -> None:
         time.sleep(0.01)
 
 
-def has_come(meeting: tuple[str, int]) -> bool:
-    """Return whether the member that opened a meeting point waits there for others."""
+def asks(meeting: tuple[str, int], method: str, path: str) -> bool:
+    """Return whether a meeting point accepts a request."""
     connection = HTTPConnection(*meeting, timeout=PATIENCE_S)
-    connection.request("GET", "/arrived/of1")
+    connection.request(method, path, b"" if method == "PUT" else None)
     status = connection.getresponse().status
     connection.close()
     return status == HTTPStatus.OK
@@ -103,7 +102,7 @@ def test_an_old_member_forms_a_group_with_a_fresh_one_after_one_that_did_not_for
         first.hear("report", lambda one: one["step"] >= 10)
         workers.gather(2, [first])
         first.tell(type="go", generation=2, rank=0, workers=2, size=2, store=first.of("ready")[-1]["store"], sync=True)
-        until(lambda: has_come(first.of("ready")[-1]["store"]), "it waits for the other one")
+        until(lambda: asks(first.of("ready")[-1]["store"], "GET", "/arrived/of1"), "it waits for the other one")
         first.tell(type="abort")  # which is dead
         assert workers.ready([first])[0]["step"] >= 10
         workers.go(3)
@@ -126,9 +125,8 @@ def test_a_member_that_dies_while_a_group_forms_fails_no_script(tmp_path: Path) 
         store = first.of("ready")[-1]["store"]
         first.tell(type="go", generation=2, rank=0, workers=2, size=2, store=store, sync=True)
         second.process.send_signal(signal.SIGKILL)
-        wait_for_members(
-            (store[0], store[1]), 1, 2, 30.0, lambda: False
-        )  # another says that it is there, and is dead then
+        until(lambda: asks(store, "GET", "/arrived/of1"), "the first one waits")
+        assert asks(store, "PUT", "/arrived/rank1")  # another says that it is there, and is dead then
         until(lambda: len(listening([first.process.pid])) > 1, "Horovod waits for the other one")
         first.tell(type="abort")
         assert first.ends() == os.EX_TEMPFAIL

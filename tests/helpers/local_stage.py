@@ -73,13 +73,11 @@ class LocalStage:
         """Start without tasks."""
         self.tasks: list[str] = []  # those that were not dropped
         self._numbers = count(1)
-        self._socket_folders: set[str] = set()
 
     def __enter__(self) -> Self:
         with ExitStack() as begun:  # ends the started parts if another part cannot start
             self.folder = Path(tempfile.mkdtemp(prefix="bftrain-stage-"))
             begun.callback(shutil.rmtree, self.folder, ignore_errors=True)
-            begun.callback(self._find_socket_folders)
             self._begin(begun)
             self._begun = begun.pop_all()
         return self
@@ -113,11 +111,6 @@ class LocalStage:
         self._begun.close()
         if kind is None:  # or that is what is to be seen
             self._nothing_is_left(pids, ports)
-            if self._socket_folders:
-                raise LauncherNonconformance(f"agents that ended left {self._socket_folders} behind")
-
-    def _find_socket_folders(self) -> None:
-        self._socket_folders = {path.name for path in (self.folder / "tmp").glob("bftrain*")}
 
     def hub_nodes(self) -> set[str]:
         """Return the nodes with registered agents, according to the messages."""

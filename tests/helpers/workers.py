@@ -22,16 +22,16 @@ class Worker:
 
     def __init__(self, name: str, folder: Path, script: Path, *words: str, **env: str) -> None:
         folder.mkdir(exist_ok=True)
-        self._path = folder.parent / f"{name}.socket"
+        address = f"{folder.parent}/{name}"
         self._door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._door.bind(str(self._path))
+        self._door.bind(f"\0{address}")
         self._door.listen(4)
         self._guest: socket.socket | None = None
         self.log = folder.parent / f"{name}.log"
         self.said: list[dict[str, Any]] = []
         environment = os.environ | {
             "GLOO_SOCKET_IFNAME": "lo",
-            "BFTRAIN_SOCKET": str(self._path),
+            "BFTRAIN_SOCKET": address,
             "BFTRAIN_WORKER": name,
             "BFTRAIN_FOLDER": str(folder),
             "BFTRAIN_ADDRESS": "127.0.0.1",

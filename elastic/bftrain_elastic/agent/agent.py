@@ -73,7 +73,7 @@ class NodeAgent:
             on_message=self._on_prefork_message,
             on_lost=self._on_prefork_lost,
         )
-        serve = partial(prefork_server.serve, socket_folder=self._worker_socket.folder)
+        serve = prefork_server.serve
         self._commands = prefork(serve=partial(serve, modules=()))
         # If there are no modules to import, one server starts commands and scripts
         self._scripts = prefork(serve=partial(serve, modules=settings.preload)) if settings.preload else self._commands
@@ -114,7 +114,6 @@ class NodeAgent:
             self._close()
         finally:
             gone = end_descendants()
-            self._worker_socket.close()
             if self._settings.remove is not None and self._program_ended():
                 shutil.rmtree(self._settings.remove, ignore_errors=True)
         return 0 if gone and not self._gave_up else 1
@@ -311,7 +310,7 @@ class NodeAgent:
         worker.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         worker.log_start = worker.log.stat().st_size if worker.log.exists() else 0
         env = order.env | {
-            "BFTRAIN_SOCKET": self._worker_socket.path,
+            "BFTRAIN_SOCKET": self._worker_socket.name,
             "BFTRAIN_WORKER": worker.name,
             "BFTRAIN_ADDRESS": self._settings.address,
             "BFTRAIN_NODE": self._settings.node,

@@ -7,17 +7,11 @@ manager rejects all older ones, and ignores orders before a welcome.
 from __future__ import annotations
 
 import math
-import os
+import secrets
 import selectors
-import shutil
 import socket
-import struct
-import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
-from typing import Final
 
 from bftrain_elastic.errors import BadMessage
 from bftrain_elastic.timeouts import TIMEOUTS
@@ -25,10 +19,7 @@ from bftrain_elastic.wire.agent_messages import FROM_MANAGER, AgentRefused, Aliv
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
 from bftrain_elastic.wire.messages import PACKET_LIMIT, Message, WireMessage, decode, encode, read_message, text_of
 from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
-from bftrain_elastic.worker.agent_channel import reachable
-
-_PREFIX: Final = "bftrain-agent-"
-_NAME: Final = "agent"
+from bftrain_elastic.worker.agent_channel import is_ours
 
 
 class ManagerLink:
@@ -170,19 +161,6 @@ class ManagerLink:
         self._wire, self._welcome = None, False
 
 
-def remove_stale_sockets() -> None:
-    """Remove the sockets of killed agents of this user."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
-            if folder.stat().st_uid != os.getuid() or folder.is_symlink():
-                continue
-            try:
-                with reachable(str(folder / _NAME)) as name:
-                    probe.connect(name)
-            except ConnectionRefusedError:
-                shutil.rmtree(folder, ignore_errors=True)
-
-
 class WorkerSocket:
     """Passes workers' messages to ``on_message``, with the worker's name; ``is_known`` validates names."""
 
@@ -199,15 +177,11 @@ class WorkerSocket:
         self._on_message = on_message
         self._note = note
         self._connections: dict[socket.socket, str] = {}  # a connection has no name before its first message
-        remove_stale_sockets()
-        self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))  # a private folder with mode 0700
-        self.path = str(self.folder / _NAME)
+        self.name = f"bftrain-agent-{secrets.token_hex(16)}"
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.settimeout(0)
-        with reachable(f"{self.path}.new") as name:
-            self._listener.bind(name)
+        self._listener.bind(f"\0{self.name}")  # in the abstract namespace: no file, and it goes with this process
         self._listener.listen(64)
-        Path(f"{self.path}.new").rename(self.path)  # workers can connect as soon as it is visible
         self._waits = False  # new workers cannot be accepted at the moment
         selector.register(self._listener, selectors.EVENT_READ, lambda _: self._accept_all())
 
@@ -232,11 +206,6 @@ class WorkerSocket:
             while connection in self._connections and self._arrived(connection):
                 pass
 
-    def close(self) -> None:
-        """Remove the socket; connected workers detect this."""
-        self._listener.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
     def _accept_all(self) -> None:
         try:
             while True:
@@ -251,8 +220,7 @@ class WorkerSocket:
 
     def _add_connection(self, connection: socket.socket) -> None:
         connection.settimeout(0)
-        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if user != os.getuid():
+        if not is_ours(connection):
             connection.close()
             return
         self._connections[connection] = ""

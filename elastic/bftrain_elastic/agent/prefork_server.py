@@ -18,7 +18,6 @@ import math
 import os
 import runpy
 import selectors
-import shutil
 import signal
 import socket
 import sys
@@ -327,11 +326,8 @@ def import_modules(names: Iterable[str]) -> list[str]:
     return missing
 
 
-def serve(descriptor: int, agent_pid: int, *, socket_folder: Path, modules: Sequence[str]) -> None:
-    """Run a prefork server on its side of the agent's socket; import ``modules`` first.
-
-    Removes the folder of the workers' socket if the agent was killed.
-    """
+def serve(descriptor: int, agent_pid: int, *, modules: Sequence[str]) -> None:
+    """Run a prefork server on its side of the agent's socket; import ``modules`` first."""
     die_with(agent_pid)  # no workers exist during the imports, and the socket is not read
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the agent handles Ctrl-C
     signals, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)  # receives the numbers of all signals
@@ -349,5 +345,3 @@ def serve(descriptor: int, agent_pid: int, *, socket_folder: Path, modules: Sequ
         PreforkServer(agent, signals).run()
     finally:
         end_descendants()
-        if os.getppid() != agent_pid:
-            shutil.rmtree(socket_folder, ignore_errors=True)

@@ -1,18 +1,20 @@
 """The channel between a worker and the agent on its node: a Unix socket that preserves message boundaries.
 
-Its path is in the worker's environment. A thread reads the messages, so that a computing script need not poll: requests
+Its name is in the worker's environment. A thread reads the messages, so that a computing script need not poll: requests
 are stored in attributes.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import socket
+import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -27,27 +29,18 @@ from bftrain_elastic.wire.worker_messages import (
     WorkerPosition,
 )
 
-SOCKET: Final = "BFTRAIN_SOCKET"  # path of the agent's socket
+SOCKET: Final = "BFTRAIN_SOCKET"  # name of the agent's socket in the abstract namespace
 WORKER: Final = "BFTRAIN_WORKER"  # the agent's name for this worker
-_PATH_LIMIT: Final = 108  # bytes, including the final zero
 _STANDARD: Final = os.path.dirname(os.path.realpath(os.__file__)) + os.sep  # noqa: PTH120 - compared with paths as text
 _PACKAGE_FOLDER: Final = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep  # noqa: PTH120 - as above
 _PACKAGES: Final = ("site-packages", "dist-packages")
 _SKIPPED: Final = ("torch", "horovod", "bftrain_elastic")
 
 
-@contextmanager
-def reachable(path: str) -> Iterator[str]:
-    """Yield a name for a socket that fits the kernel's limit of 107 bytes, valid inside the context."""
-    if len(os.fsencode(path)) < _PATH_LIMIT:
-        yield path
-        return
-    folder, _, name = path.rpartition("/")
-    number = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{number}/{name}"
-    finally:
-        os.close(number)
+def is_ours(connection: socket.socket) -> bool:
+    """Return whether the other side of a Unix socket has our user: any user can reach the abstract namespace."""
+    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return bool(user == os.getuid())
 
 
 class AgentChannel:
@@ -59,11 +52,12 @@ class AgentChannel:
     the thread that opened the channel.
     """
 
-    def __init__(self, path: str, worker: str) -> None:
+    def __init__(self, name: str, worker: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            with reachable(path) as name:
-                self._socket.connect(name)
+            self._socket.connect(f"\0{name}")
+            if not is_ours(self._socket):
+                raise ConnectionRefusedError(errno.ECONNREFUSED, "another user listens there")
         except OSError:
             self._socket.close()
             raise
@@ -80,8 +74,8 @@ class AgentChannel:
     @classmethod
     def from_environment(cls) -> AgentChannel | None:
         """Connect to the agent named in the environment; return ``None`` if there is no agent."""
-        path = os.environ.get(SOCKET)
-        return cls(path, os.environ.get(WORKER, "")) if path else None
+        name = os.environ.get(SOCKET)
+        return cls(name, os.environ.get(WORKER, "")) if name else None
 
     def listen(self) -> None:
         """Start to read messages."""

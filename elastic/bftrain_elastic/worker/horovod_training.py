@@ -19,9 +19,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
+
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.wire.network_interfaces import interface_of
@@ -29,14 +31,13 @@ from bftrain_elastic.wire.worker_messages import FormGroup, GroupConfirmed, Grou
 from bftrain_elastic.worker import checkpoint_file
 from bftrain_elastic.worker.agent_channel import AgentChannel
 from bftrain_elastic.worker.lazy_torch import hvd, torch
-from bftrain_elastic.worker.process_groups import FORMING, GroupRank, OpenSocket, cut, sockets
+from bftrain_elastic.worker.process_groups import FORMING, GroupRank, cut, sockets
 from bftrain_elastic.worker.progress_report import GroupReport, Report
 from bftrain_elastic.worker.state import State, agree, compare_replicas, mark_large_values, report_in_memory
 from bftrain_elastic.worker.state_tree import StateTree, fold
-from bftrain_elastic.worker.state_values import REASON_LETTERS
+from bftrain_elastic.worker.state_values import REASON_LETTERS, StateGroup
 from bftrain_elastic.worker.training import ADDRESS, FOLDER, RegroupedTraining, is_caused_by_notice, once, reason_left
 
-_VALUE_LIMIT: Final = 65536  # maximum size of a value at the rendezvous, in bytes
 _REQUEST_S: Final = 3.0  # time limit for a complete request
 _STUCK_S: Final = 3.0  # time for Horovod to notice cut connections
 _PLACES: Final = "rank_and_size"  # scope in which Horovod requests rank and size, from the second group of a process on
@@ -45,25 +46,20 @@ _POLL_S: Final = 0.0025  # poll interval per member: the load of rank 0 is indep
 _LONGEST_POLL_S: Final = 0.25
 
 
-class HorovodGroup:
+class HorovodGroup(StateGroup):
     """The group of this process, and its rendezvous server for the next group, which it may lead as rank 0."""
 
     def __init__(self, address: str) -> None:
+        super().__init__()
         self._address = address
         self.meeting = HorovodRendezvous(address)
-        self._workers = 1
-        self._grouped = False  # it is in a group, or a group forms
-        self._before: set[OpenSocket] = set()  # sockets open before the group formed
         self._aborted = False  # a member of the forming group is dead
         self._rescue: Callable[[], object] | None = None  # set while Horovod connects the members
 
     def form(self, place: GroupRank, store: Sequence[Any], rescue: Callable[[], object]) -> None:
         """Join a new group; ``rescue`` is called if Horovod would abort the process meanwhile."""
-        from horovod.common.exceptions import HorovodInternalError
-
         hvd.shutdown()
-        self._workers = place.workers
-        self._before, self._aborted, self._grouped = sockets(), False, True
+        self.place, self._before, self._aborted, self._joined = place, sockets(), False, True
         host, port = store if place.rank else (self._address, self.meeting.port)
         os.environ.update(environment(place, host, port))
         try:
@@ -79,37 +75,23 @@ class HorovodGroup:
         finally:
             self._rescue = None
 
-    def leave(self) -> None:
+    def leave(self, *, broken: bool = False) -> None:  # noqa: ARG002 - abort() has cut the connections of a broken one
         """Leave the group, and remove all its state."""
         hvd.shutdown()
-        self._grouped = False
+        self._joined = False
         self.meeting.close()
         self.meeting = HorovodRendezvous(self._address)
 
-    def largest(self, number: int) -> int:
-        """Return the maximum of a number over all members."""
-        return number if self._workers == 1 else int(self._largest([number], "int64", "bftrain.largest")[0])
-
-    def largest_each(self, numbers: Sequence[int]) -> list[int]:
-        """Return the maximum of each number over all members."""
-        return self._largest(numbers, "int64", "bftrain.largest.int64")
-
-    def gathered(self, numbers: Sequence[float]) -> list[list[float]]:
-        """Return the numbers of each member."""
-        row = torch.tensor([numbers], dtype=torch.float64)
-        found: list[list[float]] = hvd.allgather(row, name="bftrain.gathered").tolist()
-        return found
-
-    def _largest(self, numbers: Sequence[float], dtype: str, name: str) -> list[Any]:
+    def _reduced(self, numbers: Sequence[float], dtype: str, operation: str) -> list[Any]:
         box = torch.tensor(numbers, dtype=getattr(torch, dtype))
-        found: list[Any] = hvd.allreduce(box, op=hvd.Max, name=name).tolist()
+        reduce = hvd.Max if operation == "MAX" else hvd.Sum
+        found: list[Any] = hvd.allreduce(box, op=reduce, name=f"bftrain.{dtype}.{len(numbers)}").tolist()
         return found
 
     def abort(self) -> None:
         """Cut the connections to all members, because one is dead. Callable from any thread."""
-        if self._grouped:  # a late call would break the next group before it forms
-            self._aborted = True
-            self.meeting.refusing = True
+        if self._joined:  # a late call would break the next group before it forms
+            self._aborted = self.meeting.refusing = True
             self.cut()
             self._end_if_stuck()
 
@@ -124,12 +106,8 @@ class HorovodGroup:
 
     def cut(self) -> None:
         """Cut the connections to all members, which may wait for this one."""
-        if self._grouped:
+        if self._joined:
             cut(sockets() - self._before)
-
-    def close(self) -> None:
-        """Close the rendezvous."""
-        self.meeting.close()
 
 
 def end_without_horovod() -> None:
@@ -155,12 +133,6 @@ def environment(place: GroupRank, host: str, port: int) -> dict[str, str]:
     }
 
 
-# Rendezvous where the members of a Horovod group exchange their addresses.
-#
-# Horovod expects a small HTTP service: ``PUT``, ``GET`` and ``DELETE`` of ``/scope/key``, with 404 for missing keys.
-# Horovod's own service listens on all interfaces; this one listens on the given address, and serves one group only.
-
-
 class NotAllCame(ElasticError):
     """A group cannot form: some of its members did not reach the rendezvous."""
 
@@ -170,19 +142,19 @@ def host_name(rank: int, workers: int) -> str:
     return f"rank{rank}of{workers}"
 
 
-class HorovodRendezvous(ThreadingHTTPServer):
-    """A rendezvous server at ``host`` and ``port`` until it is closed."""
+class HorovodRendezvous(RendezvousHTTPServer):  # type: ignore[misc]  # Horovod has no types
+    """Horovod's rendezvous for one group, until it is closed; it listens at ``host`` only."""
 
     daemon_threads = True
     block_on_close = False
     request_queue_size = 1024
+    server_address: Any
 
     def __init__(self, host: str) -> None:
-        super().__init__((host, 0), _Handler)
+        super().__init__((host, 0), _Handler, 0)
         self.host, self.port = host, int(self.server_address[1])
-        self.values: dict[str, bytes] = {}
         self.open = True
-        self.refusing = False  # requests stay unanswered, so that no member waits here for a dead one
+        self.refusing = False  # requests are rejected, so that no member waits here for a dead one
         self._thread = threading.Thread(target=self._serve, name="bftrain-meeting", daemon=True)
         self._thread.start()
 
@@ -192,9 +164,7 @@ class HorovodRendezvous(ThreadingHTTPServer):
         self.server_address = self.socket.getsockname()
 
     def close(self) -> None:
-        """Stop listening; may be called again."""
-        if not self.open:
-            return
+        """Stop listening."""
         self.open = False
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
@@ -204,6 +174,27 @@ class HorovodRendezvous(ThreadingHTTPServer):
     def _serve(self) -> None:
         while self.open:
             self.handle_request()
+
+
+class _Handler(RendezvousHandler):  # type: ignore[misc]  # as above
+    server: HorovodRendezvous
+
+    def parse_request(self) -> bool:
+        if not super().parse_request():
+            return False
+        if self.server.refusing:
+            self.send_error(HTTPStatus.GONE)
+        return not self.server.refusing
+
+    def _get_value(self, scope: str, key: str) -> bytes | None:
+        """Return a value; global, local and cross-host rank and size of a member, each of which counts as a host."""
+        if scope == _PLACES:
+            rank, workers = key.partition(":")[0].removeprefix("rank").split("of")
+            return f"{rank},{workers},0,1,{rank},{workers}".encode()
+        if scope == _ARRIVED:
+            return b"all" if key == f"of{len(self.server.cache.get(_ARRIVED, ()))}" else None
+        value: bytes | None = super()._get_value(scope, key)
+        return value
 
 
 def wait_for_members(
@@ -234,53 +225,6 @@ def _ask(meeting: tuple[str, int], method: str, path: str) -> int:
         return connection.getresponse().status
     finally:
         connection.close()
-
-
-class _Handler(BaseHTTPRequestHandler):
-    timeout = _REQUEST_S
-    server: HorovodRendezvous
-
-    def do_GET(self) -> None:
-        value = self.server.values.get(self.path)
-        scope, _, key = self.path.strip("/").partition("/")
-        if scope == _PLACES:
-            value = _place(key)
-        elif scope == _ARRIVED:
-            there = sum(path.startswith(f"/{_ARRIVED}/rank") for path in list(self.server.values))
-            value = b"all" if f"of{there}" == key else None
-        self._answer(HTTPStatus.NOT_FOUND if value is None else HTTPStatus.OK, value or b"")
-
-    def do_PUT(self) -> None:
-        length = int(self.headers.get("Content-Length", "0"))
-        if not 0 <= length <= _VALUE_LIMIT:
-            self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-            return
-        self.server.values[self.path] = self.rfile.read(length)
-        self._answer(HTTPStatus.OK)
-
-    def do_DELETE(self) -> None:
-        """Accept that a member has finished. The group has no second rendezvous here, so no key is deleted."""
-        self._answer(HTTPStatus.OK)
-
-    def _answer(self, status: HTTPStatus, value: bytes = b"") -> None:
-        if self.server.refusing:
-            status, value = HTTPStatus.GONE, b""
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(value)))
-        self.end_headers()
-        self.wfile.write(value)
-
-    def log_message(self, *_: object) -> None:
-        """Suppress the request log."""
-
-
-def _place(key: str) -> bytes | None:
-    """Return global, local and cross-host rank and size; every worker counts as a host."""
-    try:
-        rank, workers = (int(text) for text in key.partition(":")[0].removeprefix("rank").split("of"))
-    except ValueError:
-        return None
-    return f"{rank},{workers},0,1,{rank},{workers}".encode()
 
 
 def end_process(last: Callable[[], object]) -> None:
@@ -318,21 +262,8 @@ def instead_of_abort(last: Callable[[], object]) -> Iterator[None]:
 Train = Callable[..., Any]
 
 
-class NoHorovod(ElasticError):
-    """Horovod is missing, or its version cannot be moved between groups."""
-
-
 def install() -> None:
     """Replace the implementation of ``hvd.elastic.run``; a script's first ``hvd.init()`` makes a one-worker group."""
-    try:
-        import horovod.torch
-        from horovod.torch import elastic
-    except ImportError as error:
-        raise NoHorovod(f"cannot be imported: {error}", where="horovod.torch", fix="make horovod") from error
-    if not hasattr(elastic, "run_fn"):
-        raise NoHorovod(
-            f"version {horovod.__version__} has no run_fn, which bftrain requires", where="horovod", fix="make horovod"
-        )
     channel = AgentChannel.from_environment()
     if channel is None:
         return
@@ -356,7 +287,7 @@ def install() -> None:
 
         return run
 
-    elastic.run_fn = run_fn
+    hvd.elastic.run_fn = run_fn
 
 
 class _HorovodTraining(RegroupedTraining):
@@ -366,7 +297,7 @@ class _HorovodTraining(RegroupedTraining):
         super().__init__(State(), train, channel)  # our state counts the steps, and writes the commits
         self._horovod_state = state
         self._commit_samples = 0
-        self._group = HorovodGroup(address)
+        self._own.group = self._group = HorovodGroup(address)
 
     def run(self) -> Any:  # noqa: ANN401 - the result of the script's function
         folder, state = os.environ.get(FOLDER), self._horovod_state
@@ -379,17 +310,12 @@ class _HorovodTraining(RegroupedTraining):
             return self._serve(self._group.abort)
         finally:
             self._own.group.activity = "after train"
-            self._group.close()
+            self._group.meeting.close()
 
     def _reporter(self, place: GroupRank) -> Report:
         return GroupReport(self._channel, self._state, place, averages=False)  # a script may commit in its own way
 
-    def _meeting_point(self) -> tuple[str, int]:
-        return self._group.meeting.host, self._group.meeting.port
-
     def _restore_after_error(self, error: BaseException, _place: GroupRank) -> str | None:
-        from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-
         if isinstance(error, HostsUpdatedInterrupt):
             if (
                 self._own.progress.commit_step != self._own.progress.step
@@ -410,11 +336,7 @@ class _HorovodTraining(RegroupedTraining):
             self._own.progress.step, self._own.progress.samples = self._own.progress.commit_step, self._commit_samples
         return reason
 
-    def _leave_group(self, *, broken: bool) -> None:  # noqa: ARG002 - abort() has cut the connections of a broken one
-        self._group.leave()
-
     def _join(self, place: GroupRank, order: FormGroup) -> None:
-        self._own.group.place = place
         self._group.form(place, order.store, self._rescue)
         if place.rank == 0:
             self._channel.send(GroupJoined(place.generation))
@@ -438,8 +360,6 @@ class _HorovodTraining(RegroupedTraining):
 
     def _finish(self, place: GroupRank) -> None:
         """Save the last state, and leave together with all other members."""
-        from horovod.common.exceptions import HorovodInternalError
-
         if place.rank == 0:
             self._write()
         # If rank 0 is dead, the other members continue
@@ -458,7 +378,7 @@ class _HorovodTraining(RegroupedTraining):
         largest, reports = self._channel.gather, False
         if own.group.place.workers > 1:
             self._copy_values_in()
-            found = agree(self._state, largest, self._group.largest_each)
+            found = agree(self._state, largest)
             if found.large_due or found.differ:
                 self._take_values_of_first(
                     {*found.compared.names, *(own.copies.large.names if found.large_due else ())}
@@ -470,7 +390,7 @@ class _HorovodTraining(RegroupedTraining):
             if own.group.place.rank == 0:
                 report_in_memory(own)
         handlers = self._horovod_state._handlers.values()  # noqa: SLF001 - there is no public way
-        compare_replicas(own, [one.value for one in handlers], self._group.gathered)
+        compare_replicas(own, [one.value for one in handlers])
         self._write_if_due()
         self._leave_if_asked(largest)
         own.group.activity = "script"
@@ -499,8 +419,6 @@ class _HorovodTraining(RegroupedTraining):
         state._saved_state = StateTree(tree.plain, {name: one.clone() for name, one in tree.tensors.items()}).unfolded()  # noqa: SLF001 - as above
 
     def _leave_if_asked(self, generation: int) -> None:
-        from horovod.common.exceptions import HostsUpdatedInterrupt
-
         if generation > self._own.group.place.generation:
             raise HostsUpdatedInterrupt(skip_sync=False)
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -175,7 +175,7 @@ class State(StateBase):
             copies = own.copies.alone or sends_copy(self)
             if copies and copy_is_due(own) and not continues_without_copy(own, largest):
                 keep(self)
-        compare_replicas(own, [value for value in vars(self).values() if value is not own], own.group.gathered)
+        compare_replicas(own, [value for value in vars(self).values() if value is not own])
         save_and_report(self, largest)
         if largest > own.group.place.generation:
             raise RegroupSignal
@@ -209,14 +209,14 @@ class CommitAgreement(NamedTuple):
     large_due: bool  # rank 0 sends its large values: workers changed different ones, or the group dissolves
 
 
-def agree(state: StateBase, asked: int, largest_each: Callable[[Sequence[int]], Sequence[int]]) -> CommitAgreement:
+def agree(state: StateBase, asked: int) -> CommitAgreement:
     """Compare values with all members; ``asked`` is the generation that this member was asked for."""
     own, compared = inner(state), compared_values(state)
     place, digest = own.group.place, compared.digest()
     copies = copy_is_due(own)
     reports = copies and place.size > 1 and time.monotonic() - own.progress.reported_at > REPORTS_S
     numbers = [asked, digest, -digest, int(reports), int(copies), *digest_large_values(state, compared)]
-    asked, highest, lowest, reporting, copying, large_highest, large_lowest, there = largest_each(numbers)
+    asked, highest, lowest, reporting, copying, large_highest, large_lowest, there = own.group.largest_each(numbers)
     large_due = bool(there) and (asked > place.generation or large_highest != -large_lowest)
     return CommitAgreement(asked, bool(reporting), compared, highest != -lowest, bool(copying), large_due)
 
@@ -224,7 +224,7 @@ def agree(state: StateBase, asked: int, largest_each: Callable[[Sequence[int]], 
 def commit_together(state: StateBase) -> int:
     """Copy the state on all members, with the values of rank 0; return the largest requested generation."""
     own = inner(state)
-    found = agree(state, own.group.asked(), own.group.largest_each)
+    found = agree(state, own.group.asked())
     compared, first = found.compared, own.group.place.rank == 0
     if found.large_due:
         take_large_values_of_first(state, everything=found.asked > own.group.place.generation)
@@ -350,19 +350,14 @@ def _wrapper() -> Any:  # noqa: ANN401 - a class of torch.nn.Module
     return SingleWorkerModel
 
 
-def compare_replicas(
-    own: StateInternals, values: Iterable[Any], gathered: Callable[[Sequence[float]], list[list[float]]]
-) -> None:
-    """Report the first member with parameters that differ from rank 0's; all members call this at each commit.
-
-    ``gathered`` returns the numbers of each member.
-    """
+def compare_replicas(own: StateInternals, values: Iterable[Any]) -> None:
+    """Report the first member with parameters that differ from rank 0's; all members call this at each commit."""
     commits, place = own.group.commits, own.group.place
     is_due = commits > 1 and (commits & (commits - 1) == 0 if commits < _EVERY else commits % _EVERY == 0)
     if place.workers == 1 or not is_due:
         return
     layout, checksum, tolerance = _checksum(values, commits)
-    rows = gathered([layout, checksum])
+    rows = own.group.gathered([layout, checksum])
     differs = [abs(row[1] - rows[0][1]) > tolerance or row[0] != rows[0][0] for row in rows]
     if place.rank == 0 and True in differs:
         own.progress.report(ReplicasDiffer(own.progress.step, differs.index(True)))

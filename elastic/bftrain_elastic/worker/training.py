@@ -120,21 +120,18 @@ class RegroupedTraining:
             self._training = NOTHING
             return True, result
         self._own.group.activity = "between two groups"
-        self._leave_group(broken=bool(reason))
+        leave_group(self._state, broken=bool(reason))
         self._say_ready(place.generation, reason)
         return False, None
 
     def _say_ready(self, generation: int, reason: str) -> None:
         self._own.saver.report()
         step = self._own.progress.step if self._holds_state else NOTHING
-        self._channel.send(WorkerReady(step, generation, self._meeting_point(), reason))
+        meeting = self._own.group.meeting
+        self._channel.send(WorkerReady(step, generation, (meeting.host, meeting.port), reason))
 
     def _reporter(self, place: GroupRank) -> progress_report.Report:
         return progress_report.GroupReport(self._channel, self._state, place)
-
-    def _meeting_point(self) -> tuple[str, int]:
-        """Return the address of this worker's store, if it leads the next group."""
-        raise NotImplementedError
 
     def _join(self, place: GroupRank, order: FormGroup) -> None:
         """Form the group and make sure that all members have the same state."""
@@ -146,9 +143,6 @@ class RegroupedTraining:
 
     def _restore_after_error(self, error: BaseException, place: GroupRank) -> str | None:
         """Restore the state after ``train`` raised; return why the group was lost, or ``None`` to raise the error."""
-        raise NotImplementedError
-
-    def _leave_group(self, *, broken: bool) -> None:
         raise NotImplementedError
 
     def _write(self) -> None:
@@ -210,11 +204,11 @@ class NativeTraining(RegroupedTraining):
         listen_on(address)
         survive_peers()
         warm_up()
-        self._store = GroupStore(address)
+        self._own.group.meeting = meeting = GroupStore(address)
         self._own.group.asked = lambda: self._channel.gather
         self._own.copies.alone = grace_s() > 0
         self._channel.on_copies = self._own.outside.aim
-        self._own.saver.describe = lambda tree: describe(self._store.store, tree)
+        self._own.saver.describe = partial(describe, meeting.store)
         prepare(self._state, os.environ.get(PEER, ""))
         self._serve(self._abort)
         self._own.group.activity = "after train"
@@ -237,9 +231,6 @@ class NativeTraining(RegroupedTraining):
                 self._own.saver.rescue()
             os._exit(os.EX_TEMPFAIL)
 
-    def _meeting_point(self) -> tuple[str, int]:
-        return self._store.host, self._store.port
-
     def _restore_after_error(self, error: BaseException, place: GroupRank) -> str | None:
         own = self._own
         if isinstance(error, RegroupSignal):
@@ -256,12 +247,9 @@ class NativeTraining(RegroupedTraining):
             restore(self._state, own.copies.last)
         return reason_left(error, lost_others=lost_others)
 
-    def _leave_group(self, *, broken: bool) -> None:
-        leave_group(self._state, broken=broken)
-
     def _join(self, place: GroupRank, order: FormGroup) -> None:
         group = self._own.group
-        store = self._store.store
+        store = group.meeting.store
         if place.rank:
             store = dist.TCPStore(*order.store, is_master=False, wait_for_workers=False, timeout=FORMING)
         group.join(place, store)

@@ -36,27 +36,20 @@ def test_listeners_get_the_metrics_of_each_step() -> None:
     assert run(f"{listening}; {SCRIPT}", RANK="1").stdout == ""
 
 
-@pytest.mark.parametrize(
-    ("environment", "words"),
-    [
-        ({"BFTRAIN_SOCKET": "/no/such/folder/agent"}, "No such file or directory"),
-        ({"BFTRAIN_SOCKET": "/dev/null"}, "Connection refused"),
-    ],
-)
-def test_training_goes_on_when_nothing_can_be_reported(environment: dict[str, str], words: str) -> None:
-    done = run(f"{SCRIPT}; print('trained')", **environment)
+def test_training_goes_on_when_nothing_can_be_reported() -> None:
+    done = run(f"{SCRIPT}; print('trained')", BFTRAIN_SOCKET="no-such-agent")
     assert done.stdout == "trained\n"
     assert "this step's progress is not reported" in done.stderr
-    assert words in done.stderr
+    assert "Connection refused" in done.stderr
 
 
 def test_a_program_says_that_it_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BFTRAIN_SOCKET", raising=False)
     finish()  # without an agent nothing happens
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
-        door.bind(str(tmp_path / "agent"))
+        door.bind(f"\0{tmp_path}")
         door.listen()
-        monkeypatch.setenv("BFTRAIN_SOCKET", str(tmp_path / "agent"))
+        monkeypatch.setenv("BFTRAIN_SOCKET", str(tmp_path))
         monkeypatch.setenv("BFTRAIN_WORKER", "t/n1/0/1-1")
         finish()
         guest, _ = door.accept()
