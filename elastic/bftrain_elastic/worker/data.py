@@ -62,14 +62,6 @@ def mixed_seed(seed: int, *numbers: int) -> int:
     return seed
 
 
-def seed_all(seed: int) -> None:
-    """Seed the random numbers of PyTorch, Python, and NumPy if the script uses it."""
-    random.seed(seed)
-    torch.manual_seed(seed)
-    if (numpy := sys.modules.get("numpy")) is not None:
-        numpy.random.seed(seed % _NUMPY_SEEDS)
-
-
 @contextmanager
 def random_numbers_of(seed: int) -> Iterator[None]:
     """Draw random numbers from a separate seed on the CPU, then restore the current generators."""
@@ -86,73 +78,6 @@ def random_numbers_of(seed: int) -> Iterator[None]:
         random.setstate(before)
         if numpy is not None and before_numpy is not None:
             numpy.random.set_state(before_numpy)
-
-
-class SeededSamples:
-    """A data set indexed by epoch and number; each sample is drawn with its own random numbers."""
-
-    def __init__(self, dataset: Any, seed: int) -> None:  # noqa: ANN401 - torch.utils.data.Dataset, or a list
-        self._dataset, self._seed = dataset, seed
-
-    def __len__(self) -> int:
-        """Return the number of samples."""
-        return len(self._dataset)
-
-    def __getitem__(self, place: tuple[int, int]) -> Any:  # noqa: ANN401 - a sample
-        """Return a sample of an epoch."""
-        epoch, number = place
-        with random_numbers_of(mixed_seed(self._seed, epoch, number)):
-            return self._dataset[number]
-
-
-@contextmanager
-def random_numbers_by_sample(seed: int, samples: int, share: BatchShare) -> Iterator[None]:
-    """Draw a step's random numbers for the whole batch on each worker, which uses its own samples' numbers.
-
-    The output of a random operation counts as a part of the batch if its first dimension is a multiple of this worker's
-    number of samples; otherwise all workers draw the same.
-    """
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class DrawForBatch(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
-        """Intercepts PyTorch's operations below autograd."""
-
-        def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401 - as torch calls it
-            return _draw(func, args, kwargs or {}, samples, share.mine)
-
-    seed_all(seed)
-    with DrawForBatch():
-        yield
-
-
-def _draw(func: Any, args: Any, kwargs: Any, samples: int, mine: slice) -> Any:  # noqa: ANN401 - an operation of torch
-    """Run an operation; random operations run for the whole batch."""
-    first, count = args[0] if args else None, len(range(samples)[mine])
-    if (
-        torch.Tag.nondeterministic_seeded not in func.tags
-        or not isinstance(first, torch.Tensor)
-        or any(isinstance(one, torch.Tensor) for one in args[1:])
-        or not (first.dim() and first.shape[0])
-        or first.shape[0] % count
-    ):
-        return func(*args, **kwargs)
-    each, rest = first.shape[0] // count, tuple(first.shape[1:])
-    whole = first.new_empty((samples * each, *rest))
-
-    def own(drawn: Any) -> Any:  # noqa: ANN401 - a tensor
-        return drawn.reshape(samples, each, *rest)[mine].reshape(first.shape)
-
-    name = func.overloadpacket.__name__
-    if name == "native_dropout":
-        chance = args[1]
-        mask = own(whole.bernoulli_(1 - chance))
-        return first * mask / (1 - chance), mask.bool()
-    if name.endswith("_like"):
-        return own(func(whole, *args[1:], **kwargs))
-    if name.endswith("_"):
-        func(whole, *args[1:], **kwargs)
-        return first.copy_(own(whole))
-    return func(*args, **kwargs)
 
 
 class GlobalBatch(NamedTuple):
@@ -177,8 +102,6 @@ class ElasticLoader:
         shuffle: draw a new sequence for each epoch.
         seed: seed of these sequences.
         drop_last: leave out the last batch of an epoch if it is smaller.
-        seed_samples: draw the random numbers of each sample from the seed, its epoch and its number, so that random
-            changes to it are the same for any number of workers and of ``num_workers``.
         options: further options of ``torch.utils.data.DataLoader``, such as ``num_workers``.
 
     Example::
@@ -204,7 +127,6 @@ class ElasticLoader:
         shuffle: bool = True,
         seed: int = 0,
         drop_last: bool = False,
-        seed_samples: bool = False,
         **options: Any,  # noqa: ANN401 - of DataLoader
     ) -> None:
         if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
@@ -215,7 +137,7 @@ class ElasticLoader:
             fix = "set batch_size to at least 1, and with drop_last to no more than the data set's length"
             raise BadScript(f"{len(dataset)} samples give no batch", where="ElasticLoader", fix=fix)
         self._dataset, self._length, self._batch_size = dataset, length, batch_size
-        self._shuffle, self._seed, self._options, self._seed_samples = shuffle, seed, options, seed_samples
+        self._shuffle, self._seed, self._options = shuffle, seed, options
         self.epochs = epochs
         self.epoch = 0  # epoch of the current batch, from 0
         self.position = 0  # samples of this epoch up to and including the current batch
@@ -241,8 +163,7 @@ class ElasticLoader:
 
         given: deque[GlobalBatch] = deque()  # DataLoader reads ahead
         rank, workers = group_rank()
-        dataset = SeededSamples(self._dataset, self._seed) if self._seed_samples else self._dataset
-        loader = iter(DataLoader(dataset, batch_sampler=self._numbers(given, rank, workers), **self._options))
+        loader = iter(DataLoader(self._dataset, batch_sampler=self._numbers(given, rank, workers), **self._options))
         try:
             for batch in loader:
                 now = given.popleft()
@@ -251,7 +172,7 @@ class ElasticLoader:
         finally:
             getattr(loader, "_shutdown_workers", lambda: None)()  # stop its processes now, before garbage collection
 
-    def _numbers(self, given: deque[GlobalBatch], rank: int, workers: int) -> Iterator[list[Any]]:
+    def _numbers(self, given: deque[GlobalBatch], rank: int, workers: int) -> Iterator[list[int]]:
         """Yield the numbers of this worker's samples, batch by batch; the batches are appended to ``given``."""
         position, size = self.position, decided_batch() or self._batch_size
         for epoch in range(self.epoch, self.epochs):
@@ -260,8 +181,7 @@ class ElasticLoader:
                 numbers = order[begin : min(begin + size, self._length)]
                 share = BatchShare.of(len(numbers), rank, workers)
                 given.append(GlobalBatch(epoch, begin + len(numbers), len(numbers), share))
-                mine = numbers[share.mine]
-                yield [(epoch, number) for number in mine] if self._seed_samples else mine
+                yield numbers[share.mine]
             position = 0
 
     def _order(self, epoch: int) -> list[int]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from bftrain_elastic.errors import BadScript
 from bftrain_elastic.wire.worker_messages import ReplicasDiffer, StateInMemory
 from bftrain_elastic.worker import progress_report
-from bftrain_elastic.worker.data import BatchShare, decided_batch, mixed_seed, random_numbers_by_sample
+from bftrain_elastic.worker.data import BatchShare, decided_batch
 from bftrain_elastic.worker.lazy_torch import torch
 from bftrain_elastic.worker.process_groups import own_gpu
 from bftrain_elastic.worker.state_transfer import broadcast_bytes, move, offer
@@ -132,19 +132,6 @@ class State(StateBase):
             loss = weight * mse_loss(model(x[mine]), y[mine])
         """
         return BatchShare.of(samples, self.rank, self.workers)
-
-    def random_numbers(self, samples: int, seed: int = 0) -> AbstractContextManager[None]:
-        """Draw the random numbers of a step, for example for dropout, identically at any number of workers.
-
-        They depend on ``seed``, the step, and a sample's position in the batch of ``samples``: each worker draws for
-        the whole batch, and uses the numbers of its share.
-
-        Example::
-
-            with state.random_numbers(len(x)):
-                loss = weight * mse_loss(model(x[mine]), y[mine])
-        """
-        return random_numbers_by_sample(mixed_seed(seed, inner(self).progress.step), samples, self.share(samples))
 
     def commit(self) -> None:
         """Mark a safe point: a place to stop, and to return to if a worker dies.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import random
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -260,40 +259,3 @@ def test_what_a_stream_cannot_divide_is_refused() -> None:
 
     with pytest.raises(BadScript, match=r"tensors of \[3, 4\] samples"):
         next(iter(ElasticStream(Uneven())))
-
-
-def test_the_numbers_of_a_state_depend_on_its_step() -> None:
-    state = State(position=0)
-
-    def drawn() -> list[float]:
-        with state.random_numbers(4):
-            return torch.empty(4).uniform_().tolist()
-
-    first = drawn()
-    assert drawn() == first
-    state.commit()
-    assert drawn() != first
-
-
-class Cropped(torch.utils.data.Dataset):
-    """Changes its samples at random."""
-
-    def __len__(self) -> int:
-        return 23
-
-    def __getitem__(self, number: int) -> torch.Tensor:
-        return torch.tensor([number, random.random(), float(torch.rand(()))])  # noqa: S311 - no secrets
-
-
-@pytest.mark.parametrize("workers", [2, 3])
-def test_random_changes_of_a_sample_are_the_same_at_any_size(monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
-    def samples(of: int) -> list[list[float]]:
-        found = []
-        for rank in range(of):
-            be_in_group(monkeypatch, rank, of)
-            loader = ElasticLoader(Cropped(), batch_size=5, epochs=2, seed_samples=True)
-            found += [[loader.epoch, *one] for part in loader if loader.weight for one in part.tolist()]
-        return sorted(found)
-
-    assert samples(workers) == samples(1)
-    assert len({tuple(one[2:]) for one in samples(1)}) == 46, "each sample has numbers of its own in each epoch"
