@@ -71,8 +71,7 @@ class Timeouts:
     growth_retry_s: float = 10.0  # delay before a failed growth is retried; doubles each time
     growth_longest_retry_s: float = 600.0
     meeting_s: float = 20.0  # the members of a group have this time to meet
-    loading_s: float = 300.0  # time for loading and spreading the first state, until the real time is known
-    least_loading_s: float = 60.0  # the shortest limit after that
+    loading_s: float = 300.0  # time without progress while the state is loaded and spread; doubles with each failure
     least_forming_s: float = 120.0  # the shortest total limit for consecutive groups that do not form
 
     # Stalls of a task

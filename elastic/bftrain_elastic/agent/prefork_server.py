@@ -292,21 +292,17 @@ def begin_random_numbers() -> None:
 
 
 def traceback_of_script(error: BaseException) -> str:
-    """Return the traceback of a script's error, without the frames of bftrain."""
-    return "".join(_without_us(traceback.TracebackException.from_exception(error), error).format())
+    """Return the traceback of a script's error from its first line in the script on."""
+    shown = error.__traceback__
+    while shown is not None and _is_ours(shown.tb_frame.f_code.co_filename):
+        shown = shown.tb_next
+    if shown is None and not isinstance(error, ElasticError | SyntaxError | OSError):
+        shown = error.__traceback__  # an internal error
+    return "".join(traceback.format_exception(error.with_traceback(shown)))
 
 
-def _without_us(shown: traceback.TracebackException, error: BaseException) -> traceback.TracebackException:
-    for part, cause in ((shown.__cause__, error.__cause__), (shown.__context__, error.__context__)):
-        if part is not None and cause is not None:
-            _without_us(part, cause)
-    ours = [frame.filename == _RUNPY or frame.filename.startswith(_PACKAGE_FOLDER) for frame in shown.stack]
-    # Show internal errors with their full traceback, unless they have a message for users. An error in runpy means that
-    # the script did not start: it has a syntax error, or cannot be read.
-    if ours and (not ours[-1] or isinstance(error, ElasticError) or shown.stack[-1].filename == _RUNPY):
-        kept = [frame for frame, hidden in zip(shown.stack, ours, strict=True) if not hidden]
-        shown.stack = traceback.StackSummary.from_list(kept)
-    return shown
+def _is_ours(filename: str) -> bool:
+    return filename == _RUNPY or filename.startswith(_PACKAGE_FOLDER)
 
 
 def import_modules(names: Iterable[str]) -> list[str]:

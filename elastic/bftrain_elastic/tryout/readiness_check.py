@@ -7,8 +7,7 @@ worker has.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
@@ -16,16 +15,14 @@ from pathlib import Path
 from statistics import mean
 from typing import Final, NamedTuple
 
-from bftrain_elastic.errors import OWN_ERROR, BadCommit
+from bftrain_elastic.errors import OWN_ERROR
 from bftrain_elastic.manager.task_lifecycles.supervision import DRIFT
 from bftrain_elastic.tryout.try_script import ScriptTrial
 from bftrain_elastic.wire.messages import Message
-from bftrain_elastic.worker import checkpoint_file
 
 NODES: Final = ((1,), (1, 2), (2,))  # the sequence of node sets
 SIZES: Final = tuple(map(len, NODES))
 STEPS: Final = 20  # steps at each size
-_STEP: Final = "bftrain.step"  # key of the step in a state's values
 _STALL: Final = "no step for "  # prefix of notes about stalled scripts
 _FALLING: Final = 0.02  # relative increase of a loss that may be chance
 _POLL_S: Final = 0.02
@@ -80,10 +77,9 @@ class ReadinessFinding:
 
 @dataclass(slots=True)
 class WatchedRun:
-    """Observations of a script in addition to its messages: the sizes at which it made steps, and values on disk."""
+    """Observations of a script in addition to its messages: the sizes at which it made steps, and records of these."""
 
     reached: list[int] = field(default_factory=list)
-    values: dict[int, Mapping[str, float]] = field(default_factory=dict)  # values by the step of the commit
     steps: list[list[Message]] = field(default_factory=list)  # records of the steps in groups, of each process
 
 
@@ -98,25 +94,17 @@ def watch(
         while trying.count(size, since) < steps and not stopped() and time.monotonic() < deadline:
             if trying.until(lambda size=size, since=since: trying.count(size, since) >= steps, _POLL_S):  # type: ignore[misc]  # bound at once
                 break
-            _look_at_values(trying.folder, seen)
             if _notes(trying.messages[since:], _STALL):
                 break
             if time.monotonic() > silent_at:
                 silent_at = inf
                 if trying.is_silent:
                     warn(SILENCE)
-        _look_at_values(trying.folder, seen)
         if trying.count(size, since) < steps:
             break
         seen.reached.append(size)
     seen.steps = trying.step_records()
     return seen
-
-
-def _look_at_values(folder: Path, seen: WatchedRun) -> None:
-    with suppress(OSError, ValueError, BadCommit):
-        values = checkpoint_file.numbers_of(folder)
-        seen.values[int(values.pop(_STEP, 0))] = values
 
 
 def _notes(message: Sequence[Message], beginning: str) -> list[str]:
@@ -144,10 +132,8 @@ def findings(
     if lines:
         yield _resizes(message, reached)
     yield from _keeps_going(message)
-    if len(reached) > 1:
-        if runs is None:  # otherwise ``runs`` explains the repeated steps
-            yield _keeps_progress(lines, CHECKPOINT if own_checkpoints else GO_ON)
-        yield _keeps_values(message, seen)
+    if len(reached) > 1 and runs is None:  # otherwise ``runs`` explains the repeated steps
+        yield _keeps_progress(lines, CHECKPOINT if own_checkpoints else GO_ON)
     yield from _works_together(message, seen)
     if len(reached) > 1 or any(one.get("nan") for one in lines):
         yield _loss_falls(lines)
@@ -255,27 +241,6 @@ def _keeps_going(message: Sequence[Message]) -> Iterator[ReadinessFinding]:
         else:
             fix = "every worker must take part in collective operations; with bftrain train --folder the logs are kept"
         yield ReadinessFinding("keeps going", text.partition("; the stacks")[0], fix)
-
-
-def _keeps_values(message: Sequence[Message], seen: WatchedRun) -> ReadinessFinding:
-    """Return a finding on counts in the state that fell when the nodes changed."""
-    changes = [int(one["step"]) for one in message if one["type"] == "confirmed"]
-    for name in sorted({name for values in seen.values.values() for name in values if not name.startswith("bftrain.")}):
-        series = [(step, values[name]) for step, values in sorted(seen.values.items()) if name in values]
-        if fall := _fall(series, changes):
-            fell = f"'{name.removeprefix('horovod.')}' went back from {fall[0]:g} to {fall[1]:g} when the nodes changed"
-            fix = "let train() continue from the state instead of resetting it"
-            return ReadinessFinding("keeps its values", fell, fix)
-    return ReadinessFinding("keeps its values", "also without the first node")
-
-
-def _fall(series: Sequence[tuple[int, float]], changes: Sequence[int]) -> tuple[float, float] | None:
-    """Return the values before and after a rising count fell at a change of the nodes, or None."""
-    falls = [(one, other) for one, other in pairwise(series) if other[1] < one[1]]
-    rises = any(other[1] > one[1] for one, other in pairwise(series))
-    counts = all(isinstance(value, int) for _, value in series)  # other numbers, such as a loss, rise and fall
-    at_changes = all(any(one[0] <= step < other[0] for step in changes) for one, other in falls)
-    return (falls[-1][0][1], falls[-1][1][1]) if falls and rises and counts and at_changes else None
 
 
 def _works_together(message: Sequence[Message], seen: WatchedRun) -> Iterator[ReadinessFinding]:

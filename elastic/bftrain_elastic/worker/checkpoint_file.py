@@ -110,16 +110,6 @@ def step_of(folder: Path) -> int | None:
     return int(header["step"]) if header else None
 
 
-def numbers_of(folder: Path) -> dict[str, float]:
-    """Return the numbers in the state in ``folder``, by name. Needs no torch."""
-    kind, values = json.loads(_header_of(folder).get("plain", '["dict",[]]'))
-    return {
-        name: node[1]
-        for name, node in (values if kind == "dict" else [])
-        if node[0] == "is" and isinstance(node[1], int | float) and not isinstance(node[1], bool)
-    }
-
-
 def load(folder: Path) -> SavedCommit | None:
     """Read the state in ``folder``; return ``None`` for an empty folder."""
     with suppress(FileNotFoundError), (folder / NAME).open("rb") as file:

@@ -229,8 +229,7 @@ def test_a_worker_that_is_killed_as_it_joins_is_started_again_later_and_later(co
             case.ready(old, step, 99)
             assert case.go(step) == [old]
         delays.append(seconds_to_restart(case, old, step))
-    settle_s = case.context.settle_s
-    assert delays == [pytest.approx(settle_s + FIRST_S * 2**times, abs=1.5) for times in range(5)]
+    assert delays == [pytest.approx(FIRST_S * 2**times, abs=1.5) for times in range(5)]
     assert len(growth_notes(case)) == len(delays) - 1, "one for each failure but the first"
     assert len([text for text in case.context.notes() if "started again" in text]) == 1, "each death is reported once"
 

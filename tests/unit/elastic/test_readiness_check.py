@@ -31,8 +31,7 @@ def failing(messages: list[Message], seen: WatchedRun | None = None) -> dict[str
 
 
 def test_a_training_that_is_ready_lacks_nothing() -> None:
-    values = {step: {"position": step, "loss": 1 / step, "epoch_step": step % 9} for step in range(1, 60, 2)}
-    assert failing(reports(), WatchedRun([1, 2, 1], values)) == {}
+    assert failing(reports(), WatchedRun([1, 2, 1])) == {}
 
 
 def test_a_launcher_that_restarts_lets_a_script_keep_checkpoints_of_its_own() -> None:
@@ -42,13 +41,6 @@ def test_a_launcher_that_restarts_lets_a_script_keep_checkpoints_of_its_own() ->
     again = [*messages, *[one for one in reports(6) if one["type"] != "on_disk"]]
     (found,) = [one for one in findings(again, WatchedRun([1, 2, 1]), SCRIPT, restarts=True) if not one.ok]
     assert (found.name, "checkpoint" in found.fix) == ("keeps its progress", True)
-
-
-def test_a_count_that_fell_when_a_node_was_taken_is_named() -> None:
-    values = {step: {"evals": step if step <= 40 else step - 40} for step in range(1, 60, 3)}
-    found = failing(reports(), WatchedRun([1, 2, 1], values))
-    assert set(found) == {"keeps its values"}
-    assert found["keeps its values"].detail == "'evals' went back from 40 to 3 when the nodes changed"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -52,7 +52,6 @@ class WorkerDeath:
     started: bool = True  # its start-up had finished
     fatal: bool = False  # a retry would have the same result
     noted: bool = False  # another note has reported it
-    join_failed: Callable[[], str] | None = None  # called for failures, not for preemptions; returns a note, or ""
 
     @property
     def from_outside(self) -> bool:
@@ -132,10 +131,6 @@ class FailurePolicy:
         waiting = sum(one.counts and not one.death.from_outside for one in self._pending)
         return bool(waiting) and (self._own + waiting >= ALLOWED or any(one.death.fatal for one in self._pending))
 
-    def may_set_aside(self, node: str) -> bool:
-        """Return whether a worker died there while joining, and a preemption is not yet ruled out."""
-        return any(one.death.join_failed is not None and one.death.node == node for one in self._pending)
-
     def lost_lately(self, now: float) -> bool:
         """Return whether a death or a leaving node explains why members lost each other."""
         recent = max(self._last_s, max(self._left.values(), default=-math.inf))
@@ -153,9 +148,8 @@ class FailurePolicy:
                 # A consequence may contain the reason, even if its report arrived first
                 wave = [other.death for other in (*due, *self._pending) if other is one or not other.counts]
                 return FailureVerdict(tuple(notes), _with_last_words(reason, one.death, wave))
-            note = "" if one.death.join_failed is None else one.death.join_failed()
             if not one.death.noted:
-                notes.append(note or f"{one.death.text}{last_word(one.death.exit.tail)}; it is started again")
+                notes.append(f"{one.death.text}{last_word(one.death.exit.tail)}; it is started again")
         return FailureVerdict(tuple(notes))
 
     def _count(self, death: WorkerDeath, step: int) -> str:

@@ -8,8 +8,6 @@ members are asked to gather at their next commit, or when a member dies.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
-from functools import partial
 from typing import ClassVar, Final
 
 from bftrain_elastic.manager.job import LauncherJob
@@ -60,6 +58,10 @@ class NativeLifecycle(SupervisedLifecycle):
         if nodes and self._supervision.failure:  # the task gets another try
             self._forming.reset()
         super().set_nodes(nodes, at_once=at_once)
+
+    def _node_leaves(self, node: str) -> None:
+        super()._node_leaves(node)
+        self._members.growth.node_left(node)
 
     def _clear(self, nodes: frozenset[str]) -> None:
         for member in self._members:
@@ -140,7 +142,7 @@ class NativeLifecycle(SupervisedLifecycle):
                 if member.astray == ASTRAY and not self._supervision.over:
                     self._fail(f"{worker} trains alone: its script never called {self.entrance}")
             case StepReport():
-                self._supervision.note(self._group.reported(message.t))
+                self._supervision.note(self._group.reported())
                 self._retry.succeeded()
                 self._supervision.reported(message)
                 self._members.reported(self._supervision.step)
@@ -258,7 +260,7 @@ class NativeLifecycle(SupervisedLifecycle):
 
     def _confirm(self, step: int, **sizes: int) -> None:
         self._group.confirmed, self._members.adopted_at = True, 0.0
-        self._forming.confirmed(self._context.now(), learn=step > 0)
+        self._forming.reset()
         self._supervision.further(step)
         self._members.confirm(step, self._supervision.step)
         self._supervision.confirmed(self._group.generation, self._members.nodes_of(self._members.group), step, **sizes)
@@ -271,16 +273,13 @@ class NativeLifecycle(SupervisedLifecycle):
         nodes = frozenset({member.node, *(self._group.nodes if grouped else ())})
         began_s = self._group.formed_at if grouped else member.since
         started = member.phase is not MemberPhase.COMING
-        death = WorkerDeath(text, member.node, nodes, end, began_s, started, fatal)
+        note = ""
         if not (fatal or self._supervision.failures.left_lately(nodes, self._context.now())) and (
             self._members.joins(member)
         ):
-            join_failed = partial(self._members.join_failed, member, f"{text}{last_word(end.tail)}")
-            if death.from_outside:  # its node may have been preempted
-                death = replace(death, join_failed=join_failed)
-            elif note := join_failed():
-                self._supervision.note(note)
-                death = replace(death, noted=True)
+            note = self._members.join_failed(member, f"{text}{last_word(end.tail)}")
+            self._supervision.note(note)
+        death = WorkerDeath(text, member.node, nodes, end, began_s, started, fatal, noted=bool(note))
         self._supervision.died(death)
 
     def _adopt_ended(self, node: str, left: LeftWorker, end: WorkerExit) -> bool:

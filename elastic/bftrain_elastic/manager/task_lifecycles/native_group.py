@@ -53,6 +53,10 @@ class GrowthRetry:
             self._delay.succeeded()
             self._aside, self._failed = set(), 0
 
+    def node_left(self, node: str) -> None:
+        """Record that a node leaves: its workers did not fail, they were preempted."""
+        self.confirmed({one for one in self._aside if one.rpartition(":")[0] == node})
+
     def waits(self, worker: str, now: float) -> bool:
         """Return whether a worker is excluded now."""
         return worker in self._aside and self._delay.waits(now)
@@ -120,8 +124,6 @@ class PresentGroup:
     batch: int | None = 0  # samples per step of these members; 0: the script decides, None: unknown
     _lost: str = ""  # reason why a member lost the connection
     explained: bool = False  # a death or an order to leave explains the lost connections
-    _reported_at: float = 0.0
-    _pace_s: float = 0.0  # longest plausible step time
     _unheeded: int = 0  # steps reported since the gather order
 
     def form(self, leader: str, nodes: Iterable[str], now: float, batch: int) -> None:
@@ -149,20 +151,12 @@ class PresentGroup:
         """Record that all members have left."""
         self.gather_at = self.broken_at = 0.0
 
-    def reported(self, t: float) -> str:
-        """Record a step; return a note if members ignore a gather order. A single long step is soon forgotten."""
-        if self._reported_at:
-            self._pace_s = max(t - self._reported_at, self._pace_s / 2)
-        self._reported_at = t
+    def reported(self) -> str:
+        """Record a step; return a note if members ignore a gather order."""
         self._unheeded += self.gather_at > 0
         if self._unheeded != UNHEEDED:
             return ""
         return f"{UNHEEDED} steps were done since a change was asked for, and no state.commit() where it could happen"
-
-    @property
-    def hang_s(self) -> float:
-        """The allowed silence of a member after its group broke, in seconds."""
-        return TIMEOUTS.stalled_s if self.stalled else max(TIMEOUTS.hang_s, HANG_STEPS * self._pace_s)
 
     def left(self) -> str:
         """Reset the break-up after all have left; return the reason for a lost connection if no death explains it."""
@@ -219,7 +213,7 @@ class GroupMembers:
             if all(member.stays for member in there):
                 for slot in sorted(set(slots).difference(member.slot for member in there)):
                     aside = self.growth.waits(f"{node}:{slot}", self._context.now())
-                    if not (others and (aside or self._supervision.failures.may_set_aside(node))):
+                    if not (others and aside):
                         self._spawn(node, slot)
 
     def _hold_state(self) -> bool:
@@ -298,7 +292,8 @@ class GroupMembers:
     def leave_broken_group(self, now: float) -> None:
         """Cut the connections of members that wait for a dead one; kill members that never return."""
         group = self.present
-        hangs = now - group.broken_at > group.hang_s and (
+        steps_s = max(TIMEOUTS.hang_s, HANG_STEPS * self._supervision.stalls.pace_s)
+        hangs = now - group.broken_at > (TIMEOUTS.stalled_s if group.stalled else steps_s) and (
             self.of(MemberPhase.READY) or not group.confirmed or group.stalled
         )
         for member in self.group:

@@ -15,7 +15,6 @@ PACES: Final = 10.0  # time with no step before a report as a multiple of the st
 # Give up after RESTARTS restarts within WITHIN_LIMITS times the stall limit.
 RESTARTS: Final = 3
 WITHIN_LIMITS: Final = 6.0
-LOADS: Final = 10.0  # time limit as a multiple of the previous loading time
 REMARKED: Final = 2  # consecutive failed groups before a report
 _DOUBLINGS: Final = 10
 _LONGEST_SHARE: Final = 1.5  # time limit as a multiple of the longest pause that was not a stall
@@ -177,11 +176,10 @@ class FormationWatch:
 
     _limit_s: float
     _began_at: float | None = None
-    _met_at: float | None = None
-    _moved_at: float | None = None  # time when the latest part of the state arrived
+    _moved_at: float = 0.0  # time of the latest progress
+    _met: bool = False
     _why: str = ""  # reason why the current group did not form, if no death explains it
     _last_why: str = ""  # the same for the previous group
-    _loading_s: float = 0.0  # learned loading time; 0: unknown
     _failed: int = 0  # consecutive failures
     _spent_s: float = 0.0  # time spent on these failures
 
@@ -193,28 +191,22 @@ class FormationWatch:
             self._spent_s += now - self._began_at
             if self._failed >= REMARKED:
                 note = f"{self._words()}; it is tried again"
-        self._began_at, self._met_at, self._moved_at, self._why = now, None, None, ""
+        self._began_at, self._moved_at, self._met, self._why = now, now, False, ""
         return note
 
     def met(self, now: float) -> None:
         """Record that all members of the group have met."""
-        if self._began_at is not None and self._met_at is None:
-            self._met_at = now
+        if self._began_at is not None and not self._met:
+            self._met, self._moved_at = True, now
 
     def moved(self, now: float) -> None:
         """Record that a part of the state has arrived."""
         if self._began_at is not None:
             self._began_at = self._moved_at = now
 
-    def confirmed(self, now: float, *, learn: bool) -> None:
-        """Record that the group trains; with ``learn``, also the loading time of its state."""
-        if learn and self._met_at is not None:
-            self._loading_s = max(now - self._met_at, self._loading_s / 2)
-        self.reset()
-
     def reset(self) -> None:
         """Forget the groups that did not form."""
-        self._began_at, self._met_at, self._why, self._failed, self._spent_s = None, None, "", 0, 0.0
+        self._began_at, self._why, self._failed, self._spent_s = None, "", 0, 0.0
 
     def lost(self, why: str) -> None:
         """Record that the group did not form, with no death to explain it."""
@@ -224,12 +216,11 @@ class FormationWatch:
         """Return whether the group exceeds its time limit."""
         if self._began_at is None:
             return False
-        since, limit_s = self._began_at, TIMEOUTS.meeting_s
-        if self._met_at is not None:
-            since, limit_s = max(self._met_at, self._moved_at or 0.0), self._loading_limit_s
-        if now - since <= limit_s:
+        total_s = min(self._total_s, TIMEOUTS.loading_s * 2 ** min(self._failed, _DOUBLINGS))
+        limit_s = total_s if self._met else TIMEOUTS.meeting_s
+        if now - self._moved_at <= limit_s:
             return False
-        what = "its members did not meet" if self._met_at is None else "its state was not loaded and spread"
+        what = "its state was not loaded and spread" if self._met else "its members did not meet"
         self._why = self._why or f"{what} within {limit_s:.0f} s"
         return True
 
@@ -245,11 +236,6 @@ class FormationWatch:
     @property
     def _total_s(self) -> float:
         return max(self._limit_s, TIMEOUTS.least_forming_s) if self._limit_s else math.inf
-
-    @property
-    def _loading_limit_s(self) -> float:
-        first_s = max(TIMEOUTS.least_loading_s, LOADS * self._loading_s) if self._loading_s else TIMEOUTS.loading_s
-        return float(min(self._total_s, first_s * 2 ** min(self._failed, _DOUBLINGS)))
 
     def _words(self) -> str:
         tries = max(1, self._failed)
