@@ -85,14 +85,12 @@ class LocalStage:
     def _begin(self, begun: ExitStack) -> None:
         """Start manager, agents and launcher; ``begun`` ends them."""
         self.messages = MessageLog()
-        (self.folder / "tmp").mkdir()
         self.hub = AgentHub(self.messages, make_secret(self.folder / "secret"))
         self.agents = LocalAgents(
             self.hub,
             self.folder / "secret",
             preload=self.preload,
             slots=self.slots,
-            tmp=self.folder / "tmp",
             grace_s=self.grace_s,
             copies_mb=self.copies_mb,
         )

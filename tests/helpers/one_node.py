@@ -165,9 +165,7 @@ class OneNode:
 
     def start(self, grace_s: float = 0.0, preload: Sequence[str] = (), words: Sequence[str] = ()) -> None:
         """Start the agent, and wait until it takes orders."""
-        self.agents = LocalAgents(
-            self.hub, self.folder / "secret", preload=preload, tmp=self.folder, grace_s=grace_s, slots=64
-        )
+        self.agents = LocalAgents(self.hub, self.folder / "secret", preload=preload, grace_s=grace_s, slots=64)
         self.agents._words += words  # noqa: SLF001 - of the agent's command line
         self.agents.start("n1")
         self.agent = self.agents.running["n1"]

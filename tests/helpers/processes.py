@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from bftrain_elastic.agent.process_tree import children, descendants, is_running, kill, state_of
+from bftrain_elastic.agent.process_tree import children, descendants, kill, state_of
 from bftrain_elastic.tryout.try_script import LocalAgents
 
 __all__ = ["LocalAgents", "alive", "children", "descendants", "kill", "listening", "state_of"]
@@ -19,7 +19,7 @@ _LISTENS: Final = "0A"  # as the kernel writes the state of a connection
 
 def alive(pids: Iterable[int]) -> set[int]:
     """Return which of these processes are alive; zombies are not."""
-    return {pid for pid in pids if is_running(pid)}
+    return {pid for pid in pids if state_of(pid) not in {"", "Z", "X"}}
 
 
 def listening(pids: Iterable[int] | None = None) -> set[tuple[str, int]]:

@@ -32,7 +32,7 @@ from bftrain_elastic.agent.prefork_process import PreforkProcess
 from bftrain_elastic.agent.prefork_server import NOTICES
 from bftrain_elastic.agent.process_tree import adopt_orphans, die_with, end_descendants, handles_sigterm, state_of
 from bftrain_elastic.agent.worker_records import EndedWorkers, WorkerRecord, limit_logs
-from bftrain_elastic.errors import BadMessage, ElasticError
+from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire import agent_messages as messages
 from bftrain_elastic.wire.messages import Message, WireMessage, read_message
@@ -135,7 +135,6 @@ class NodeAgent:
                 prefork.start()
                 prefork.send(messages.Alive())
                 self._replace_prefork_if_needed(prefork, now)
-            self._worker_socket.accept_again()
             limit_logs(self._workers.values(), self._settings.log_limit)
             self._note_link()
         if self._link.alone_s > self._settings.patience_s:
@@ -264,14 +263,7 @@ class NodeAgent:
         worker = self._workers.get(name)
         if worker is None:
             return
-        try:
-            found = read_message(FROM_WORKER, message)
-        except BadMessage as error:
-            if not worker.sent_invalid:  # report this once
-                worker.sent_invalid = True
-                self._link.send(messages.InvalidWorkerMessage(name, str(error)))
-            return
-        if found is not None:
+        if (found := read_message(FROM_WORKER, message)) is not None:
             worker.record_message(found)
             self._link.send(messages.MessageFromWorker(name, found.to_dict()))
 
@@ -321,8 +313,6 @@ class NodeAgent:
         if order.want_port:
             worker.port = free_port(self._settings.address)
             env["MASTER_PORT"] = str(worker.port)
-            argv = tuple(word.replace("$MASTER_PORT", str(worker.port)) for word in order.argv)
-            order = replace(order, argv=argv)
         return replace(order, env=env)
 
     def _send_orders(self, prefork: PreforkProcess) -> None:

@@ -182,14 +182,7 @@ class WorkerSocket:
         self._listener.settimeout(0)
         self._listener.bind(f"\0{self.name}")  # in the abstract namespace: no file, and it goes with this process
         self._listener.listen(64)
-        self._waits = False  # new workers cannot be accepted at the moment
         selector.register(self._listener, selectors.EVENT_READ, lambda _: self._accept_all())
-
-    def accept_again(self) -> None:
-        """Resume accepting connections after a failure."""
-        if self._waits:
-            self._waits = False
-            self._selector.register(self._listener, selectors.EVENT_READ, lambda _: self._accept_all())
 
     def send(self, worker: str, message: Message) -> None:
         """Send a message to a worker, if it is connected."""
@@ -210,13 +203,8 @@ class WorkerSocket:
         try:
             while True:
                 self._add_connection(self._listener.accept()[0])
-        except (BlockingIOError, ConnectionError):
+        except OSError:  # no more worker waits, or no file descriptor is free
             pass
-        except OSError as error:  # out of file descriptors: the selector would report the waiting workers endlessly
-            if not self._waits:
-                self._waits = True
-                self._selector.unregister(self._listener)
-                self._note(f"no worker can connect: {error.strerror}; it is tried again")
 
     def _add_connection(self, connection: socket.socket) -> None:
         connection.settimeout(0)

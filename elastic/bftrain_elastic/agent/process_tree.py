@@ -56,11 +56,6 @@ def descendants(pid: int, keep: Collection[int] = ()) -> Iterator[int]:
             waiting += children(next_pid)
 
 
-def is_running(pid: int) -> bool:
-    """Return whether a process exists and has not exited, reaped or not."""
-    return state_of(pid) not in {"", "Z", "X"}
-
-
 def handles_sigterm(pid: int) -> bool:
     """Return whether a running process catches, ignores, blocks or waits for SIGTERM, and thus survives it."""
     return any(_handles_sigterm(thread) for thread in Path(f"/proc/{pid}/task").glob("*"))

@@ -65,7 +65,6 @@ class WorkerRecord:
         # Its messages about the exit: "done": training has finished, "finished": the work is done, or "stopped"
         self.message_types: set[str] = set()
         self.asked_to_end = False  # it handles the SIGTERM it got, so an exit with 0 may be the reaction
-        self.sent_invalid = False  # it sent invalid messages
 
     def record_order(self, message: Message) -> None:
         """Record a message to it."""

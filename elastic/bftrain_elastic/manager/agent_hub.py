@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
 from bftrain_elastic.errors import BadMessage
-from bftrain_elastic.manager import environment
 from bftrain_elastic.manager.copy_places import CopyPlaces
 from bftrain_elastic.manager.hub_inputs import AgentConnection, AgentListener, RunningWorker, ThreadCalls
 from bftrain_elastic.manager.job import LauncherJob
@@ -30,7 +29,6 @@ from bftrain_elastic.wire.worker_messages import FROM_WORKER
 OnEvent = Callable[[Message], None]
 
 _IMMEDIATE_CAUSES: Final = frozenset({"preempted", "cancelled", "failed"})
-_HIDDEN: Final = "@"  # name prefix of agents that are not nodes
 _KILLED: Final = WorkerExit(-9)  # exit of a worker that never started, or that lost its agent
 _ENDS: Final = 10_000  # number of remembered worker exits
 
@@ -76,7 +74,7 @@ class AgentTasks:
     def add(self, task: AgentTask) -> None:
         """Add a task without nodes."""
         self._tasks[task.name] = task
-        if task.job.argv[0].endswith(".py") and not environment.is_own(task.job):
+        if task.job.argv[0].endswith(".py") and not task.job.has_own_environment:
             self._hub.expect_scripts(task.name)
 
     def drop(self, name: str) -> None:
@@ -249,7 +247,7 @@ class AgentHub(ThreadCalls):
 
     def nodes(self) -> dict[str, int]:
         """Return the registered nodes with their slots."""
-        return self.ask(lambda: {name: agent.slots for name, agent in self._agents.items() if name[0] != _HIDDEN})
+        return self.ask(lambda: {name: agent.slots for name, agent in self._agents.items()})
 
     def close(self) -> None:
         """Send a goodbye to all agents, and end."""
@@ -381,7 +379,7 @@ class AgentHub(ThreadCalls):
             self._register(agent, message)
             return
         match message:
-            case wire.MessageFromWorker() | wire.InvalidWorkerMessage() | wire.WorkerSpawned() | wire.WorkerInspected():
+            case wire.MessageFromWorker() | wire.WorkerSpawned() | wire.WorkerInspected():
                 if (owner := self._owners.get(message.worker)) is not None:
                     self._forward(owner.task, message)
             case wire.WorkerExited():
@@ -390,11 +388,11 @@ class AgentHub(ThreadCalls):
                     self._ended(message.worker, exit_, reported=True)
                 self._start_waiting()
             case wire.AgentWarm():
-                self._emit_of_node({"type": "warm", "node": agent.node})
+                self.emit({"type": "warm", "node": agent.node})
             case wire.PreemptionNotice(grace_s=grace_s):
                 agent.noticed = True
                 self.copies.leaves(agent.node)
-                self._emit_of_node({"type": "notice", "node": agent.node, "grace_s": grace_s})
+                self.emit({"type": "notice", "node": agent.node, "grace_s": grace_s})
                 self.tasks.tell_node(agent.node, lambda lifecycle: lifecycle.notice(agent.node, grace_s), leaves=True)
             case wire.AgentLeaving(reason=reason, after_s=after_s):
                 agent.noticed |= reason == signal.SIGTERM.name
@@ -432,21 +430,15 @@ class AgentHub(ThreadCalls):
             case wire.MessageFromWorker(worker=worker, message=content):
                 try:
                     found = read_message(FROM_WORKER, content)
-                except BadMessage as error:
-                    self._forward(task, wire.InvalidWorkerMessage(worker, str(error)))
+                except BadMessage as error:  # its agent would have rejected it
+                    self.emit({"type": "note", "task": task, "text": f"{worker}: {error}"})
                 else:
                     if found is not None:
                         tell(task, lambda lifecycle: lifecycle.on_worker_message(worker, found))
-            case wire.InvalidWorkerMessage(worker=worker, text=text):
-                self.emit({"type": "note", "task": task, "text": f"{worker}: {text}"})
             case wire.WorkerSpawned(worker=worker, port=port):
                 tell(task, lambda lifecycle: lifecycle.spawned(worker, port))
             case wire.WorkerInspected(worker=worker, state=state):
                 tell(task, lambda lifecycle: lifecycle.inspected(worker, state))
-
-    def _emit_of_node(self, event: Message) -> None:
-        if event["node"][0] != _HIDDEN:
-            self.emit(event)
 
     def _register(self, agent: AgentConnection, message: wire.RegisterAgent) -> None:
         node, slots = message.node, message.slots
@@ -476,14 +468,14 @@ class AgentHub(ThreadCalls):
         if self._ending:
             agent.send(wire.Goodbye())
         about = {"slots": slots, "pid": message.pid, "kind": message.kind, "gpus": message.gpus}
-        self._emit_of_node({"type": "registered", "node": node, **about})
+        self.emit({"type": "registered", "node": node, **about})
         self.tasks.tell_node(node, lambda lifecycle: lifecycle.node_up(node))
         self._start_waiting()
 
     def _refuse(self, agent: AgentConnection, node: str, reason: str) -> NoReturn:
         """Reject an agent permanently: two agents of a node would keep replacing each other."""
         agent.send(wire.AgentRefused(reason))
-        self._emit_of_node({"type": "refused", "node": node, "reason": reason})
+        self.emit({"type": "refused", "node": node, "reason": reason})
         raise BadMessage(reason)
 
     def _never_name_again(self, worker: str) -> None:
@@ -521,14 +513,14 @@ class AgentHub(ThreadCalls):
         node = agent.node
         if not node or self._agents.get(node) is not agent:
             if agent.left_at:
-                self._emit_of_node({"type": "agent_ended", "node": node, "after_s": time.monotonic() - agent.left_at})
+                self.emit({"type": "agent_ended", "node": node, "after_s": time.monotonic() - agent.left_at})
             return
         del self._agents[node]
         self.copies.left(node)
         for worker in [*agent.workers, *self._take_waiting({node})]:
             self._ended(worker, _KILLED)
         more = {"reason": reason, "noticed": agent.noticed, "after_s": after_s}
-        self._emit_of_node({"type": "gone", "node": node, **more})
+        self.emit({"type": "gone", "node": node, **more})
         self.tasks.tell_node(node, lambda lifecycle: lifecycle.node_gone(node))
 
     def _workers_of(self, tasks: Collection[str]) -> list[tuple[str, WorkerOwner]]:

@@ -11,8 +11,22 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from bftrain_elastic.agent import script
+from bftrain_elastic.agent.prefork_server import LAUNCHER
 from bftrain_elastic.errors import BadJob
 
+_PYTHON: Final = "python3"  # the Python on PATH after the lines have run, or in the image
+_THROUGH_A_STARTER: Final = "horovod"
+# The lines are arguments of the command, not text in this program, so they need no quoting. They see no arguments: a
+# sourced file would take ours for its own
+_BASH: Final = """\
+_bftrain_n=$1; shift
+_bftrain_lines=("${@:1:_bftrain_n}"); _bftrain_command=("${@:_bftrain_n+1}"); set --
+for _bftrain_line in "${_bftrain_lines[@]}"; do
+  eval "$_bftrain_line" || { echo "bftrain: setup failed: $_bftrain_line" >&2; exit 1; }
+done
+exec "${_bftrain_command[@]}"
+"""
 _PARSED_BYTES: Final = 262_144  # a longer file without .py and a #! line passes unparsed
 _LARGEST_EXIT_CODE: Final = 125  # shells use higher codes for commands that could not run, or were killed
 
@@ -95,6 +109,27 @@ class LauncherJob:
             executable = not path.exists() or os.access(path, os.X_OK)
             fix = f"use --launcher process {command}" + ("" if executable else f" after chmod +x {command}")
             raise BadJob(f"is no Python script, which the {launcher} launcher requires", where=name, fix=fix)
+
+    @property
+    def has_own_environment(self) -> bool:
+        """Whether it runs in its own environment instead of a fork of an agent's prefork server."""
+        return bool(self.setup or self.prefix or self.python)
+
+    def command(self, env: Mapping[str, str], *, warm: bool) -> tuple[tuple[str, ...], bool]:
+        """Return the command that an agent runs, and whether a fork of its prefork server can run it.
+
+        In its own environment, a script is run by a new Python that has not preloaded any modules.
+        """
+        words = self.argv
+        if not self.has_own_environment:
+            return words, warm
+        if warm:
+            starter = ("-m", script.__name__) if env.get(LAUNCHER) == _THROUGH_A_STARTER else ()
+            words = (self.python or _PYTHON, *starter, *words)
+        words = (*self.prefix, *words)
+        if self.setup:
+            words = ("bash", "--noprofile", "--norc", "-c", _BASH, "bash", f"{len(self.setup)}", *self.setup, *words)
+        return words, False
 
     @property
     def finish_path(self) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from bftrain_elastic.errors import BadJob
-from bftrain_elastic.manager import availability
+from bftrain_elastic.errors import BadJob, install_hint
 from bftrain_elastic.manager.agent_hub import AgentHub, AgentTask, OnEvent
-from bftrain_elastic.manager.availability import LauncherAvailability
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles import MakeLifecycle
 from bftrain_elastic.manager.task_lifecycles.native import HorovodLifecycle, NativeLifecycle
@@ -19,6 +20,7 @@ from bftrain_elastic.manager.task_lifecycles.process import ProcessLifecycle
 from bftrain_elastic.timeouts import TIMEOUTS
 
 _FOR_PYTHON: Final = frozenset({"native", "horovod"})
+_HOROVOD: Final = "make horovod (in a checkout of bftrain)"
 
 
 class AgentLauncher:
@@ -75,6 +77,64 @@ class AgentLauncher:
 
 
 @dataclass(frozen=True, slots=True)
+class LauncherAvailability:
+    """Whether a launcher can be used here; otherwise the reason and the command that fixes it."""
+
+    ok: bool
+    reason: str = ""
+    fix: str = ""
+    version: str = ""
+
+
+def _nothing() -> LauncherAvailability:
+    """Return that it is available: it has no requirements."""
+    return LauncherAvailability(ok=True)
+
+
+def _torch() -> LauncherAvailability:
+    """Return whether torch is installed."""
+    if find_spec("torch") is None:
+        return LauncherAvailability(ok=False, reason="torch is not installed", fix=install_hint("torch"))
+    return LauncherAvailability(ok=True, version=f"torch {_version('torch')}")
+
+
+def _horovod() -> LauncherAvailability:
+    """Return whether a Horovod is installed that fits the installed torch.
+
+    Horovod works only with the torch version it was built against, and notes that version next to its code.
+    """
+    spec = find_spec("horovod")
+    if spec is None:
+        return LauncherAvailability(ok=False, reason="Horovod is not installed", fix=_HOROVOD)
+    here, wanted = _version("torch"), _built_for(spec.submodule_search_locations or [])
+    name = f"Horovod {_version('horovod')}"
+    if not wanted:
+        return LauncherAvailability(ok=False, reason=f"{name} was built without PyTorch", fix=_HOROVOD)
+    if wanted != here:
+        why = f"{name} was built for torch {wanted}, and {here or 'none'} is installed"
+        return LauncherAvailability(ok=False, reason=why, fix=_HOROVOD)
+    return LauncherAvailability(ok=True, version=f"{name}, torch {here}")
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _built_for(places: list[str]) -> str:
+    for place in places:
+        try:
+            notes = json.loads((Path(place) / "metadata.json").read_bytes())
+        except (OSError, ValueError):
+            continue
+        if isinstance(notes, dict) and isinstance(notes.get("pytorch"), str):
+            return str(notes["pytorch"])
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
 class LauncherFactory:
     """Builds a launcher from a receiver of messages and a hub; ``available``: whether its workers can run here."""
 
@@ -88,8 +148,8 @@ class LauncherFactory:
 
 
 # Plain PyTorch: processes stay, and form a new group for each change
-native: Final = LauncherFactory("native", NativeLifecycle, availability.torch)
+native: Final = LauncherFactory("native", NativeLifecycle, _torch)
 # Scripts that use Elastic Horovod
-horovod: Final = LauncherFactory("horovod", HorovodLifecycle, availability.horovod)
+horovod: Final = LauncherFactory("horovod", HorovodLifecycle, _horovod)
 # Any command: stopped and started again from its checkpoint at each change
-process: Final = LauncherFactory("process", ProcessLifecycle, availability.nothing)
+process: Final = LauncherFactory("process", ProcessLifecycle, _nothing)

@@ -52,7 +52,6 @@ class LocalAgents:
         *,
         preload: Sequence[str] = PRELOADED,
         slots: int = 1,
-        tmp: Path | None = None,
         grace_s: float = 0.0,
         copies_mb: float = 0.0,
         remove: Path | None = None,
@@ -65,7 +64,6 @@ class LocalAgents:
         self._words = ["--slots", str(slots), "--grace", f"{grace_s:g}", "--parent", str(os.getpid())]
         self._words += ["--copies", f"{copies_mb:g}"]
         self._words += ["--remove", str(remove)] if remove is not None else []
-        self._environment = dict(os.environ) if tmp is None else {**os.environ, "TMPDIR": str(tmp)}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, *nodes: str) -> None:
@@ -79,7 +77,7 @@ class LocalAgents:
             words += ["--first-gpu", str(self._slots * self._places.setdefault(node, len(self._places)))]
             command = [sys.executable, "-m", "bftrain_elastic.agent", *words]
             self.running[node] = subprocess.Popen(  # noqa: S603 - our own module, no shell
-                command, stdin=subprocess.DEVNULL, start_new_session=True, env=self._environment
+                command, stdin=subprocess.DEVNULL, start_new_session=True
             )
 
     def terminate(self, *nodes: str) -> None:

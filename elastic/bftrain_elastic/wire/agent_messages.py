@@ -221,13 +221,6 @@ class MessageFromWorker(FromAgent, name="worker_message"):
     message: Message
 
 
-class InvalidWorkerMessage(FromAgent, name="invalid_message"):
-    """A worker sent a malformed message; ``text`` describes the error."""
-
-    worker: str
-    text: str
-
-
 class WorkerSpawned(FromAgent, name="spawned"):
     """A worker was started; ``port`` is its free port, or 0."""
 

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, SupportsFloat
 
+from bftrain_elastic.errors import BadMessage
 from bftrain_elastic.wire.messages import Message
 from bftrain_elastic.wire.worker_messages import StepReport, WorkFinished
 from bftrain_elastic.worker.agent_channel import SOCKET, AgentChannel
@@ -57,7 +58,7 @@ def report(
         if _current is None:
             _current = _from_environment()
         _current(samples, loss, step, noise_scale)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, BadMessage) as error:
         warnings.warn(f"this step's progress is not reported: {error}", RuntimeWarning, stacklevel=2)
 
 
@@ -77,7 +78,7 @@ def on_report(listener: Listener) -> None:
 def _send_step(channel: AgentChannel | None, line: Message) -> None:
     """Send a step to the agent, if there is one, and pass it to all listeners."""
     if channel is not None:
-        channel.send_nonblocking(StepReport(**line))
+        channel.send_nonblocking(StepReport.read(line))
     metrics = {"samples": float(line["samples"]), "nodes": float(line["size"])}
     if line["loss"] is not None:
         metrics["loss"] = line["loss"]

@@ -94,7 +94,6 @@ class StateCopies:
         self.due_at = 0.0  # earliest time of the next copy
         self.alone = False  # keep copies even without other workers
         self.spares: list[StateTree] = []  # memory for further copies while one is being written
-        self.no_room = False  # allocating that memory failed
         self.prepared: StateTree | None = None  # tensors allocated in advance for the state that rank 0 will send
         # A state arrived in part: the tensors contain neither the script's initial values nor another complete state
         self.mixed = False
@@ -225,11 +224,8 @@ class StateSaver:
         own, copy = self._own, self._own.copies.last
         if copy is None or own.copies.step in {NO_STEP, own.outside.step} or not sends_copy(self._state):
             return
-        if copy.size > AT_ONCE_BYTES and not self._has_room(copy, current=True):
-            if not own.copies.no_room and fits_in_memory(copy.size):
-                self.job.start(partial(self._make_room, copy, 1))
-            return
-        own.outside.start(copy, own.copies.step, self.lineage)
+        if copy.size <= AT_ONCE_BYTES or self._has_room(copy, current=True):
+            own.outside.start(copy, own.copies.step, self.lineage)
 
     def warn_not_saved(self, step: int, error: Exception) -> None:
         """Report that a state could not be written, and retry soon."""
@@ -239,10 +235,9 @@ class StateSaver:
         warnings.warn(words, RuntimeWarning, stacklevel=4)
 
     def _begin_save(self, *, recent: bool) -> bool:
-        """Start to save a large state in a thread, or to allocate the copy for it; return whether it was started."""
+        """Start to save a large state in a thread; return whether there is memory for it."""
         own, tree = self._own, capture(self._state)
-        size = tree.size
-        if size <= AT_ONCE_BYTES:
+        if tree.size <= AT_ONCE_BYTES:
             return False
         sent = not own.keeps and own.outside.holds(own.copies.last)  # two threads can read the same copy
         if not sent:
@@ -250,15 +245,7 @@ class StateSaver:
         recent = recent and own.copies.recent
         current = sent or recent or own.copies.step == own.progress.step
         if not self._has_room(tree, current=current):
-            missing = (
-                SPARES + 1 - sum(one is not None and alike(one, tree) for one in (own.copies.last, *own.copies.spares))
-            )
-            count = next((many for many in range(missing, 0, -1) if fits_in_memory(many * size)), 0)
-            if own.copies.no_room or not count:
-                return False
-            self.soon = True
-            self.job.start(partial(self._make_room, tree, count))
-            return True
+            return False
         copy = own.copies.last
         if copy is None or not current:
             copy = keep(self._state)
@@ -272,16 +259,7 @@ class StateSaver:
         if not tree.on_cpu or (current and not own.keeps):
             return True  # commits do not change the copy being written
         rooms = own.copies.spares if current else [own.copies.last, *own.copies.spares]
-        return any(one is not None and alike(one, tree) for one in rooms)
-
-    def _make_room(self, tree: StateTree, count: int) -> None:
-        """Allocate memory for a copy: the kernel takes longer for it than copying does."""
-        copies = self._own.copies
-        try:
-            for _ in range(count):
-                copies.spares.append(tree.room())
-        except (RuntimeError, MemoryError):  # torch raises RuntimeError
-            copies.no_room = True
+        return any(one is not None and alike(one, tree) for one in rooms) or fits_in_memory(tree.size)
 
     def _write_copy(self, copy: StateTree, step: int, lineage: int) -> None:
         folder, begun = self.folder, time.monotonic()

