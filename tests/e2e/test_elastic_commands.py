@@ -119,7 +119,7 @@ def test_a_program_that_is_no_python_script_runs(tmp_path: Path) -> None:
     script = tmp_path / "job.sh"
     script.write_text("#!/bin/sh\necho hello from the program\nsleep 60\n")
     script.chmod(0o755)
-    done = bftrain("train", script, "--nodes", "1:2", "--launcher", "process", "--for", "1", "-v")
+    done = bftrain("train", script, "--nodes", "1:2", "--launcher", "process", "--for", "3", "-v")
     assert "node1-0: hello from the program" in done.err
     assert "no step was reported" in done.err
 
@@ -160,13 +160,16 @@ def test_stopped_it_reports_what_was_seen_and_leaves_nothing(tmp_path: Path, no_
         text=True,
         env=environment(TMPDIR=str(place), PYTHONPATH=no_torch),
     ) as running:
-        assert running.stderr is not None
-        for line in running.stderr:
-            if "samples/s" in line:
-                break
-        below = set(descendants(running.pid))
-        running.send_signal(number)
-        out, err = running.communicate(timeout=180)
+        try:
+            assert running.stderr is not None
+            for line in running.stderr:
+                if "samples/s" in line:
+                    break
+            below = set(descendants(running.pid))
+            running.send_signal(number)
+            out, err = running.communicate(timeout=180)
+        finally:
+            running.kill()  # otherwise the end of the block would wait for one that hangs
     assert running.returncode == 130
     assert out.startswith("stopped after ")
     assert err.rstrip().endswith("bftrain: interrupted; the figures cover the completed part")

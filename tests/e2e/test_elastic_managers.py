@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
@@ -60,13 +61,13 @@ class Site:
         return {pid for prefork in preforks for pid in descendants(prefork)}
 
     def close(self) -> None:
-        for manager in self.managers:
-            if manager.process.poll() is None:
-                manager.close()
-        for agent in self.agents.values():
-            agent.terminate()
-        for agent in self.agents.values():
-            agent.wait(10)
+        with ExitStack() as left:  # all of them, even if one does not end
+            for agent in self.agents.values():
+                left.callback(agent.wait, 60)
+                left.callback(agent.terminate)
+            for manager in self.managers:
+                if manager.process.poll() is None:
+                    left.callback(manager.close)
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ def test_if_the_agents_are_gone_too_it_goes_on_from_its_last_commit(site: Site) 
     first.kill()
     for agent in site.agents.values():
         agent.kill()
-        agent.wait(10)
+        agent.wait(60)
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), "nothing outlives its agent")
     safe = saved_step(site.folder / "task")
     assert safe > 0

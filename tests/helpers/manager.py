@@ -10,6 +10,7 @@ KEEP_S it gives signs of life as the daemon beside ``slurm-nodes`` does.
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -98,10 +99,14 @@ class Manager:
     def close(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
+        self.process.send_signal(signal.SIGCONT)  # the test may have stopped it
         self._gone()
 
     def _gone(self) -> None:
-        self.process.wait(60)
+        try:
+            self.process.wait(60)
+        finally:
+            self.process.kill()
         self._reader.join(60)
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None

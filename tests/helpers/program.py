@@ -144,7 +144,10 @@ def _seen(command: list[str], columns: int, cwd: Path | None, env: dict[str, str
             if not chunk:
                 break
             chunks.append(chunk)
-        code = running.wait(timeout=_PATIENCE_S)
+        try:
+            code = running.wait(timeout=_PATIENCE_S)
+        finally:
+            running.kill()  # otherwise the end of the block would wait for one that hangs
     os.close(ours)
     text = b"".join(chunks).decode().replace("\r\n", "\n")
     return Ended(code, text, text)
