@@ -23,6 +23,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from bftrain_elastic import ShardedTraining, State, report, run
 
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 torch.set_num_threads(1)
 STOPS = json.loads(sys.argv[2])
 STOPS = dict(zip(STOPS[::2], STOPS[1::2]))
@@ -69,7 +70,9 @@ def train(state):
         print(json.dumps(held), flush=True)
         report(samples=10, loss=loss)
         state.commit()
-    whole = state.sharded.whole_model()
+    whole = get_model_state_dict(
+        state.sharded.model, options=StateDictOptions(full_state_dict=True, cpu_offload=True)
+    )
     if whole:
         print(json.dumps({"end": [float(one) for name in sorted(whole) for one in whole[name].flatten()]}), flush=True)
 

@@ -142,19 +142,6 @@ class ShardedTraining:
                 found |= _tensor_of(place, value, parameter)
         return found
 
-    def whole_model(self) -> dict[str, Untyped]:
-        """Return the state_dict of the whole model, in main memory; called in ``train`` by all members.
-
-        Only the first worker gets it; the other workers get an empty dict.
-        """
-        first = self.commits is None or self.commits.place.rank == 0
-        found = {}
-        for name, value in self.model.state_dict().items():
-            whole = value.full_tensor() if hasattr(value, "full_tensor") else value
-            if first:
-                found[name] = whole.detach().cpu().clone() if hasattr(whole, "detach") else whole
-        return found
-
     def state_dict(self) -> dict[str, Any]:
         """Return the undivided part: the settings of the optimizer."""
         if self.optimizer is not None:
