@@ -6,7 +6,6 @@ agent which copies it has; workers connect to it directly.
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import signal
@@ -154,19 +153,22 @@ class CopyServer:
 
     def _serve(self, connection: socket.socket) -> None:
         stream = CopyStream(connection)
+        strangers_end = threading.Timer(TIMEOUTS.authentication_s, stream.abort)
         task = ""
         try:
-            stream.ends_at = time.monotonic() + TIMEOUTS.authentication_s
+            strangers_end.start()
             task = text_of(decode(stream.line(GREETING_LIMIT)), "task")
             stream.greet(copy_key(self._secret, task), "manager")
             message = stream.receive()
-            stream.patience_s, stream.ends_at = TIMEOUTS.copy_idle_s, math.inf  # the worker is authenticated
+            strangers_end.cancel()  # the worker is authenticated
+            connection.settimeout(TIMEOUTS.copy_idle_s)
             while True:
                 self._on_message(stream, task, message)
                 message = stream.receive()
-        except (OSError, ValueError, BadMessage, MemoryError):  # the worker connects again
+        except (OSError, ValueError, BadMessage, MemoryError, RuntimeError):  # the worker connects again
             pass
         finally:
+            strangers_end.cancel()
             with self._lock:
                 if task in self._incoming and self._incoming[task].stream is stream:
                     del self._incoming[task]

@@ -11,9 +11,7 @@ tensors, which workers exchange without MACs, too: a CRC finds damage in a third
 from __future__ import annotations
 
 import hmac
-import math
 import socket
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import sha256
@@ -112,21 +110,20 @@ class CopyStream:
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connection = connection
-        self.patience_s = TIMEOUTS.copy_silence_s
-        self.ends_at = math.inf  # monotonic deadline of the connection, however much the peer sends
-        self._received = bytearray()
+        connection.settimeout(TIMEOUTS.copy_silence_s)
+        self.connection = connection
+        self._file = connection.makefile("rb")
 
     def greet(self, key: bytes, side: Side, hello: bytes = b"") -> None:
         """Send a line ``hello`` and prove the key to the other side, which proves it with its first message."""
         self._sealed = AuthenticatedStream(key, side)
-        self._send_all(hello + self._sealed.greeting)
+        self.connection.sendall(hello + self._sealed.greeting)
         list(self._sealed.feed(self.line(GREETING_LIMIT) + b"\n"))  # the first line is no message
 
     def send(self, message: WireMessage, piece: Any = b"") -> None:  # noqa: ANN401 - any bytes
         """Send a message, and the bytes that follow it."""
-        self._send_all(self._sealed.seal(message.to_dict()))
-        self._send_all(piece)
+        self.connection.sendall(self._sealed.seal(message.to_dict()))
+        self.connection.sendall(piece)
 
     def receive(self) -> WireMessage:
         """Return the next message."""
@@ -138,52 +135,30 @@ class CopyStream:
 
     def line(self, limit: int) -> bytes:
         """Return the next line."""
-        while (end := self._received.find(b"\n")) < 0:
-            if len(self._received) > limit:
-                raise BadMessage(f"a line of more than {limit:,} bytes")
-            part = bytearray(65536)
-            self._received += part[: self._into(memoryview(part))]
-        line = bytes(self._received[:end])
-        del self._received[: end + 1]
-        return line
+        line = self._file.readline(limit)
+        if not line.endswith(b"\n"):
+            raise (
+                ConnectionError("the other side closed the connection")
+                if len(line) < limit
+                else BadMessage(f"a line of more than {limit:,} bytes")
+            )
+        return line[:-1]
 
     def piece(self, size: int, room: bytearray | None = None) -> bytearray:
         """Return the bytes that follow a message, in ``room`` if it has their size: new memory takes longer."""
         if size > PIECE_BYTES:
             raise BadMessage(f"a piece of {size:,} bytes exceeds the limit of {PIECE_BYTES:,}")
         piece = room if room is not None and len(room) == size else bytearray(size)
-        piece[: len(self._received)] = self._received[:size]
-        at = min(len(self._received), size)
-        del self._received[:at]
-        with memoryview(piece) as view:
-            while at < size:
-                at += self._into(view[at:])
+        if self._file.readinto(piece) != size:
+            raise ConnectionError("the other side closed the connection")
         return piece
 
     def abort(self) -> None:
         """Cut the connection; the thread that uses it gets an error. Callable from any thread."""
         with suppress(OSError):  # it is closed already
-            self._connection.shutdown(socket.SHUT_RDWR)
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection."""
-        self._connection.close()
-
-    def _into(self, view: memoryview) -> int:
-        if not (count := self._ready().recv_into(view)):
-            raise ConnectionError("the other side closed the connection")
-        return count
-
-    def _send_all(self, data: Any) -> None:  # noqa: ANN401 - any bytes
-        with memoryview(data) as view:
-            at = 0
-            while at < len(view):
-                at += self._ready().send(view[at:])
-
-    def _ready(self) -> socket.socket:
-        """Return the connection, with the time limit of the next transfer."""
-        left_s = min(self.patience_s, self.ends_at - time.monotonic())
-        if left_s <= 0:
-            raise TimeoutError("the other side is too slow")
-        self._connection.settimeout(left_s)
-        return self._connection
+        self._file.close()
+        self.connection.close()

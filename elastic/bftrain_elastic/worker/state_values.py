@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from bftrain_elastic.errors import BadCommit, BadMessage, BadScript
 from bftrain_elastic.wire.messages import WireMessage
@@ -44,27 +44,6 @@ _RECENT_S: Final = 60.0  # age below which a copy of a large state is recent eno
 
 class StateBase:
     """The base of :class:`bftrain_elastic.State`: its attributes are saved, and compared between workers."""
-
-
-class ShardKeeper(Protocol):
-    """Commits, saves and restores the sharded part of a state, together with the rest."""
-
-    named: str  # folder with the shares of the state that was read or written last
-
-    def commit(self, state: StateBase, *, planned: bool) -> None:
-        """Write the state if a save is due or the group is about to change; called by all members."""
-
-    def save(self, state: StateBase) -> None:
-        """Write the state from one worker."""
-
-    def save_together(self, state: StateBase) -> None:
-        """Write the state; called by all members."""
-
-    def regroup(self, state: StateBase, *, holds: bool) -> None:
-        """Restore the state on disk, or the script's initial state; called by all members.
-
-        ``holds``: whether this worker has the state of the previous group.
-        """
 
 
 class StateGroup(ProcessGroup):
@@ -347,7 +326,7 @@ class StateInternals:
         self.saver = StateSaver(self, state)
         self.progress = StateProgress()
         self.outside = OutsideCopy()
-        self.shards: ShardKeeper | None = None  # keeper of the sharded part
+        self.shards: Any = None  # ShardedCommits of the sharded part, if any
 
     @property
     def keeps(self) -> bool:
