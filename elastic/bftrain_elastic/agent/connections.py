@@ -12,6 +12,7 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 
 from bftrain_elastic.errors import BadMessage
 from bftrain_elastic.timeouts import TIMEOUTS
@@ -22,27 +23,22 @@ from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 from bftrain_elastic.worker.agent_channel import is_ours
 
 
+@dataclass(eq=False)
 class ManagerLink:
     """Passes the manager's messages to ``on_message``; ``on_greeted`` is called after each new welcome."""
 
-    def __init__(
-        self,
-        selector: selectors.BaseSelector,
-        manager: tuple[str, int],
-        secret: bytes,
-        *,
-        on_message: Callable[[WireMessage], None],
-        on_greeted: Callable[[], None],
-        note: Callable[[str], None],
-    ) -> None:
-        self._selector = selector
-        self._manager = manager
-        self._secret = secret
-        self._on_message = on_message
-        self._on_greeted = on_greeted
-        self._note = note
+    selector: selectors.BaseSelector
+    manager: tuple[str, int]
+    secret: bytes
+    _: KW_ONLY
+    on_message: Callable[[WireMessage], None]
+    on_greeted: Callable[[], None]
+    note: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        """Start without a connection."""
         self._wire: NonblockingSocket | None = None
-        self._sealed = AuthenticatedStream(secret, "agent")
+        self._sealed = AuthenticatedStream(self.secret, "agent")
         self._connect_at = 0.0
         self._beat_at = 0.0
         self._welcome = False  # both sides have proven the secret, and the manager is not older than the previous one
@@ -103,12 +99,12 @@ class ManagerLink:
 
     def _connect(self) -> None:
         try:
-            connection = socket.create_connection(self._manager, timeout=TIMEOUTS.connect_s)
+            connection = socket.create_connection(self.manager, timeout=TIMEOUTS.connect_s)
         except OSError as error:
-            self.trouble = f"{self._manager[0]}:{self._manager[1]}: {error.strerror or error}"
+            self.trouble = f"{self.manager[0]}:{self.manager[1]}: {error.strerror or error}"
             return
-        self._sealed = AuthenticatedStream(self._secret, "agent")
-        self._wire = NonblockingSocket(self._selector, connection, self._arrived, self._lost)
+        self._sealed = AuthenticatedStream(self.secret, "agent")
+        self._wire = NonblockingSocket(self.selector, connection, self._arrived, self._lost)
         self._wire.write(self._sealed.greeting)
 
     def _arrived(self, data: bytes) -> None:
@@ -119,12 +115,12 @@ class ManagerLink:
                 if self._wire is None:  # the manager was rejected
                     return
         except BadMessage as error:
-            self._note(f"manager: {error}")
+            self.note(f"manager: {error}")
             if self._wire is not None:
                 self._wire.end(str(error))
             return
         if stranger and self._sealed.greeted:
-            self._on_greeted()
+            self.on_greeted()
 
     def _on_manager_message(self, plain: Message) -> None:
         message = read_message(FROM_MANAGER, plain)
@@ -133,7 +129,7 @@ class ManagerLink:
                 if self._refused != message.epoch:  # report this once
                     self._refused = message.epoch
                     which = f"it is number {message.epoch}, and number {self.epoch} was obeyed"
-                    self._note(f"manager: {which}: rejected")
+                    self.note(f"manager: {which}: rejected")
                 if self._wire is not None:
                     self._wire.end("it is older than the manager before")
                 return
@@ -146,9 +142,9 @@ class ManagerLink:
         elif isinstance(message, Alive):
             self._alive_at = time.monotonic()
         if message is None:
-            self._note(f"the manager sent '{plain.get('type')}', which this version does not know")
+            self.note(f"the manager sent '{plain.get('type')}', which this version does not know")
         else:
-            self._on_message(message)
+            self.on_message(message)
 
     def _lost(self, reason: str) -> None:
         if self._welcome:
@@ -161,28 +157,25 @@ class ManagerLink:
         self._wire, self._welcome = None, False
 
 
+@dataclass(eq=False)
 class WorkerSocket:
     """Passes workers' messages to ``on_message``, with the worker's name; ``is_known`` validates names."""
 
-    def __init__(
-        self,
-        selector: selectors.BaseSelector,
-        *,
-        is_known: Callable[[str], bool],
-        on_message: Callable[[str, Message], None],
-        note: Callable[[str], None],
-    ) -> None:
-        self._selector = selector
-        self._is_known = is_known
-        self._on_message = on_message
-        self._note = note
+    selector: selectors.BaseSelector
+    _: KW_ONLY
+    is_known: Callable[[str], bool]
+    on_message: Callable[[str, Message], None]
+    note: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        """Listen."""
         self._connections: dict[socket.socket, str] = {}  # a connection has no name before its first message
         self.name = f"bftrain-agent-{secrets.token_hex(16)}"
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.settimeout(0)
         self._listener.bind(f"\0{self.name}")  # in the abstract namespace: no file, and it goes with this process
         self._listener.listen(64)
-        selector.register(self._listener, selectors.EVENT_READ, lambda _: self._accept_all())
+        self.selector.register(self._listener, selectors.EVENT_READ, lambda _: self._accept_all())
 
     def send(self, worker: str, message: Message) -> None:
         """Send a message to a worker, if it is connected."""
@@ -190,7 +183,7 @@ class WorkerSocket:
             try:
                 connection.send(encode(message, limit=PACKET_LIMIT), socket.MSG_DONTWAIT)
             except OSError as error:
-                self._note(f"{worker} does not listen: {error}")
+                self.note(f"{worker} does not listen: {error}")
 
     def drain(self, worker: str) -> None:
         """Read all remaining messages of a worker that has exited."""
@@ -212,7 +205,7 @@ class WorkerSocket:
             connection.close()
             return
         self._connections[connection] = ""
-        self._selector.register(connection, selectors.EVENT_READ, lambda _: self._arrived(connection))
+        self.selector.register(connection, selectors.EVENT_READ, lambda _: self._arrived(connection))
 
     def _arrived(self, connection: socket.socket) -> bool:
         """Read one packet; return whether a packet was available."""
@@ -225,7 +218,7 @@ class WorkerSocket:
         except OSError:
             packet = b""
         if not packet:
-            self._selector.unregister(connection)
+            self.selector.unregister(connection)
             self._connections.pop(connection, None)
             connection.close()
             return False
@@ -233,10 +226,10 @@ class WorkerSocket:
             name, message = self._connections[connection], decode(packet)
             if message.get("type") == "hello":
                 name = text_of(message, "worker")
-                if self._is_known(name):
+                if self.is_known(name):
                     self._connections[connection] = name
             elif name:
-                self._on_message(name, message)
+                self.on_message(name, message)
         except BadMessage as error:
-            self._note(f"{self._connections[connection] or 'a worker'}: {error}")
+            self.note(f"{self._connections[connection] or 'a worker'}: {error}")
         return True

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, NoReturn
 
 from bftrain_elastic.agent.prefork_server import NOTICES
@@ -24,6 +25,7 @@ from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 _BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT})  # signals blocked until a fork has its own handlers
 
 
+@dataclass(eq=False)
 class PreforkProcess:
     """Passes the messages of a server to ``on_message``.
 
@@ -31,20 +33,15 @@ class PreforkProcess:
     called when the server exits. Both callbacks receive this object.
     """
 
-    def __init__(
-        self,
-        selector: selectors.BaseSelector,
-        *,
-        serve: Callable[[int, int], None],
-        nice: int,
-        on_message: Callable[[PreforkProcess, WireMessage], None],
-        on_lost: Callable[[PreforkProcess], None],
-    ) -> None:
-        self._selector = selector
-        self._serve = serve
-        self._nice = nice
-        self._on_message = on_message
-        self._on_lost = on_lost
+    selector: selectors.BaseSelector
+    _: KW_ONLY
+    serve: Callable[[int, int], None]
+    nice: int
+    on_message: Callable[[PreforkProcess, WireMessage], None]
+    on_lost: Callable[[PreforkProcess], None]
+
+    def __post_init__(self) -> None:
+        """Start no process yet."""
         self._wire: NonblockingSocket | None = None
         self.pid = 0
         self._lines = MessageLines(LINE_LIMIT)
@@ -72,7 +69,7 @@ class PreforkProcess:
                 self._delay.failed(time.monotonic())
                 return
         self._lines, self.warm = MessageLines(LINE_LIMIT), False
-        self._wire = NonblockingSocket(self._selector, ours, self._arrived, self._lost)
+        self._wire = NonblockingSocket(self.selector, ours, self._arrived, self._lost)
 
     def send(self, message: WireMessage) -> None:
         """Send it an order."""
@@ -107,7 +104,7 @@ class PreforkProcess:
             message = read_message(FROM_PREFORK, decode(line))
             self.warm = self.warm or isinstance(message, PreforkWarm)
             if message is not None:
-                self._on_message(self, message)
+                self.on_message(self, message)
 
     def _lost(self, _reason: str) -> None:
         if self.warm:
@@ -115,7 +112,7 @@ class PreforkProcess:
         else:
             self._delay.failed(time.monotonic())
         self._wire, self.warm = None, False
-        self._on_lost(self)
+        self.on_lost(self)
 
     def _fork(self, socket_to_us: int) -> int:
         """Fork its process from this one, which is small and has no threads."""
@@ -131,7 +128,7 @@ class PreforkProcess:
         try:
             gc.freeze()  # objects of the agent must not close descriptors of this process
             os.setsid()
-            os.nice(self._nice)  # also lowers its I/O priority
+            os.nice(self.nice)  # also lowers its I/O priority
             signal.set_wakeup_fd(-1)
             for number in _BLOCKED:
                 if signal.getsignal(number) is not signal.SIG_IGN:
@@ -141,7 +138,7 @@ class PreforkProcess:
             os.set_inheritable(3, True)  # noqa: FBT003 - the function takes it so
             os.closerange(4, 4096)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
-            self._serve(3, os.getppid())
+            self.serve(3, os.getppid())
             code = 0
         except BaseException:  # noqa: BLE001 - as at the end of a program
             traceback.print_exc()

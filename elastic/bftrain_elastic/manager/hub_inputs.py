@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, TypeVar
 
 from bftrain_elastic.errors import BadMessage
@@ -29,6 +29,7 @@ _STRANGERS: Final = 8192
 _ACCEPTS_PER_TURN: Final = 64  # connections accepted before their data is read
 
 
+@dataclass(eq=False)
 class AgentListener:
     """Accepts agents and passes on their messages.
 
@@ -36,20 +37,16 @@ class AgentListener:
     connection has closed.
     """
 
-    def __init__(
-        self,
-        selector: selectors.BaseSelector,
-        secret: bytes,
-        address: tuple[str, int],
-        *,
-        on_message: Callable[[AgentConnection, Message], None],
-        on_lost: Callable[[AgentConnection, str], None],
-    ) -> None:
-        self._selector = selector
-        self._secret = secret
-        self._on_message = on_message
-        self._on_lost = on_lost
-        self._socket = socket.create_server(address, backlog=1024)
+    selector: selectors.BaseSelector
+    secret: bytes
+    listen_at: tuple[str, int]
+    _: KW_ONLY
+    on_message: Callable[[AgentConnection, Message], None]
+    on_lost: Callable[[AgentConnection, str], None]
+
+    def __post_init__(self) -> None:
+        """Bind the address; connections wait until :meth:`open`."""
+        self._socket = socket.create_server(self.listen_at, backlog=1024)
         self._socket.settimeout(0)
         self._connections: dict[AgentConnection, None] = {}
         self._strangers: dict[AgentConnection, None] = {}  # unregistered connections, oldest first
@@ -90,14 +87,14 @@ class AgentListener:
         self._socket.close()
 
     def _listen(self) -> None:
-        self._selector.register(self._socket, selectors.EVENT_READ, lambda _: self._accept_all())
+        self.selector.register(self._socket, selectors.EVENT_READ, lambda _: self._accept_all())
 
     def _pause(self, error: OSError) -> None:
         """Stop accepting for a moment: the selector would report waiting connections in an endless loop."""
         sys.stderr.write(
             f"bftrain: no agent can connect: {error.strerror}; it is tried again in {TIMEOUTS.accept_retry_s:g} s\n"
         )
-        self._selector.unregister(self._socket)
+        self.selector.unregister(self._socket)
         self._paused_until = time.monotonic() + TIMEOUTS.accept_retry_s
 
     def _accept_all(self) -> None:
@@ -114,7 +111,7 @@ class AgentListener:
     def _greet(self, accepted: socket.socket) -> None:
         if len(self._strangers) >= min(_STRANGERS, self._descriptors // 4):  # silent ones must not keep agents out
             next(iter(self._strangers)).end("it did not authenticate, and other clients wait")
-        connection = AgentConnection(self._selector, accepted, self._secret, self._arrived, self._lost)
+        connection = AgentConnection(self.selector, accepted, self.secret, self._arrived, self._lost)
         self._connections[connection] = self._strangers[connection] = None
 
     def _arrived(self, connection: AgentConnection, data: bytes) -> None:
@@ -123,7 +120,7 @@ class AgentListener:
                 connection.heard_at = time.monotonic()
                 if message is ALIVE and connection.node:
                     continue  # most messages of a large site
-                self._on_message(connection, message)
+                self.on_message(connection, message)
                 if connection.node:
                     self._strangers.pop(connection, None)
         except BadMessage as error:
@@ -135,7 +132,7 @@ class AgentListener:
     def _lost(self, connection: AgentConnection, reason: str) -> None:
         self._connections.pop(connection, None)
         self._strangers.pop(connection, None)
-        self._on_lost(connection, reason)
+        self.on_lost(connection, reason)
 
 
 @dataclass(frozen=True, slots=True)
