@@ -173,7 +173,7 @@ class WorkerSocket:
         self.name = f"bftrain-agent-{secrets.token_hex(16)}"
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.settimeout(0)
-        self._listener.bind(f"\0{self.name}")  # in the abstract namespace: no file, and it goes with this process
+        self._listener.bind(f"\0{self.name}")  # an abstract name needs no file, and goes with this process
         self._listener.listen(64)
         self.selector.register(self._listener, selectors.EVENT_READ, lambda _: self._accept_all())
 

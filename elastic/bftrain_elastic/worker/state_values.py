@@ -51,7 +51,7 @@ class StateGroup(ProcessGroup):
 
     def __init__(self) -> None:
         super().__init__()
-        self.meeting: Any = None  # where the members of the next group meet if this worker leads it: host and port
+        self.meeting: Any = None  # address where the next group meets if this worker leads it: host and port
         self.parallel: Any = None
         # Parameters of each wrapped model, with their trained flag at wrapping time
         self.wrapped_trains: list[tuple[int, bool]] = []
