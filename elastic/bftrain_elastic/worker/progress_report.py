@@ -13,10 +13,10 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, SupportsFloat
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, SupportsFloat
 
 from bftrain_elastic.errors import BadMessage
-from bftrain_elastic.wire.messages import Message
 from bftrain_elastic.wire.worker_messages import StepReport, WorkFinished
 from bftrain_elastic.worker.agent_channel import SOCKET, AgentChannel
 
@@ -75,15 +75,15 @@ def on_report(listener: Listener) -> None:
     _listeners.append(listener)
 
 
-def _send_step(channel: AgentChannel | None, line: Message) -> None:
+def _send_step(channel: AgentChannel | None, step: StepReport) -> None:
     """Send a step to the agent, if there is one, and pass it to all listeners."""
     if channel is not None:
-        channel.send_nonblocking(StepReport.read(line))
-    metrics = {"samples": float(line["samples"]), "nodes": float(line["size"])}
-    if line["loss"] is not None:
-        metrics["loss"] = line["loss"]
+        channel.send_nonblocking(StepReport.read(step.to_dict()))  # which checks what the script gave
+    metrics = {"samples": float(step.samples), "nodes": float(step.size)}
+    if step.loss is not None:
+        metrics["loss"] = step.loss
     for listener in _listeners:
-        listener(line["step"], metrics)
+        listener(step.step, metrics)
 
 
 def use(one: Report) -> None:
@@ -106,7 +106,7 @@ class GroupReport:
         self._own = inner(state)
         self._place = place
         self._averages = averages and place.workers > 1
-        self._line: Message | None = None  # waiting message
+        self._line: StepReport | None = None  # waiting message
         self._losses: list[float] = []  # losses since the previous commit
 
     def __call__(
@@ -121,8 +121,7 @@ class GroupReport:
         own.progress.step = own.progress.step + 1 if step is None else max(own.progress.step + 1, step)
         own.progress.samples += int(samples)
         sums = {"total": own.progress.samples, "since": own.progress.samples_since, "restarted": restarted}
-        line = {**_line(own.progress.step, self._place.size, samples, number), **sums}
-        line |= _noise_field(noise_scale)
+        line = _step_report(own.progress.step, self._place.size, samples, number, noise_scale, **sums)
         if not self._averages:
             self._send(line)
             return
@@ -136,15 +135,15 @@ class GroupReport:
             total, count = sums_of([sum(self._losses), len(self._losses)])
             line, self._line, self._losses = self._line, None, []
             if line is not None:
-                self._send(line | _loss_fields(total / count if count else None))
+                self._send(replace(line, **_loss_fields(total / count if count else None)))
 
     def flush(self) -> None:
         """Report the waiting step and omit its loss, because no commit followed."""
         line, self._line = self._line, None
         if line is not None:
-            self._send(line | _loss_fields(None))
+            self._send(replace(line, loss=None, nan=False))
 
-    def _send(self, line: Message) -> None:
+    def _send(self, line: StepReport) -> None:
         if self._place.rank == 0:
             _send_step(self._channel, line)
 
@@ -176,28 +175,29 @@ def _counting(channel: AgentChannel | None, size: int) -> Report:
             since = 0 if step is None else step - 1
         steps = steps + 1 if step is None else step
         total += int(samples)
-        line = {**_line(steps, size, samples, _number(loss)), "total": total, "since": since}
-        line |= _noise_field(noise_scale)
-        _send_step(channel, line)
+        _send_step(channel, _step_report(steps, size, samples, _number(loss), noise_scale, total=total, since=since))
 
     return write
 
 
-def _line(step: int, size: int, samples: int, loss: float | None) -> Message:
-    """Return the fields of a step."""
-    return {"t": time.time(), "step": step, "size": size, "samples": int(samples), **_loss_fields(loss)}
+def _step_report(
+    step: int,
+    size: int,
+    samples: int,
+    loss: float | None,
+    noise_scale: SupportsFloat | None,
+    **more: Any,  # noqa: ANN401 - fields of the message
+) -> StepReport:
+    """Return the message of a step; omits noise scales that are negative or not finite."""
+    noise = _number(noise_scale)
+    noise = noise if noise is not None and 0.0 <= noise < math.inf else None
+    return StepReport(time.time(), step, size, int(samples), noise=noise, **_loss_fields(loss), **more)
 
 
-def _loss_fields(loss: float | None) -> Message:
+def _loss_fields(loss: float | None) -> dict[str, Any]:
     """Return the fields of a loss; NaN counts as none."""
     is_nan = loss is not None and not math.isfinite(loss)
     return {"loss": None if is_nan else loss, "nan": is_nan}
-
-
-def _noise_field(noise_scale: SupportsFloat | None) -> Message:
-    """Return the field of a noise scale; omit estimates that are negative or not finite."""
-    number = _number(noise_scale)
-    return {"noise": number} if number is not None and 0.0 <= number < math.inf else {}
 
 
 def _number(loss: SupportsFloat | None) -> float | None:

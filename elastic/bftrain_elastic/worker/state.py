@@ -115,7 +115,6 @@ class State(StateBase):
             # All hold the same state already
             own.group.parallel = DistributedDataParallel(self.model, **{"init_sync": False, **options})
             own.group.wrapped_trains = trains
-            own.group.wrapped.append(own.group.parallel)
         return own.group.parallel
 
     @property
@@ -179,9 +178,10 @@ class State(StateBase):
 def leave_group(state: State, *, broken: bool = False) -> None:
     """Leave the group, and drop the model wrapped for it."""
     own = inner(state)
-    for wrapped in own.group.wrapped:
-        wrapped._remove_autograd_hooks()  # noqa: SLF001 - or they would wait for the members of a group that is gone
-    own.group.parallel, own.group.wrapped = None, []
+    if own.group.parallel is not None:
+        # Hooks would wait for the members of a group that is gone
+        own.group.parallel._remove_autograd_hooks()  # noqa: SLF001 - there is no public way
+    own.group.parallel = None
     own.group.leave(broken=broken)
 
 

@@ -55,7 +55,6 @@ class StateGroup(ProcessGroup):
         self.parallel: Any = None
         # Parameters of each wrapped model, with their trained flag at wrapping time
         self.wrapped_trains: list[tuple[int, bool]] = []
-        self.wrapped: list[Any] = []  # models in DistributedDataParallel
         self.asked: Callable[[], int] = lambda: 0  # latest generation for which the manager asked us to leave the group
         self.activity = "script"  # current activity of the worker, as one word
         self.commits = 0  # number of commit() calls in this group
