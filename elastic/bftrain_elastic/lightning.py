@@ -14,8 +14,7 @@ from lightning.pytorch import Callback
 
 from bftrain_elastic.trainers import StopRequest
 from bftrain_elastic.worker import progress_report
-from bftrain_elastic.worker.data import BatchShare, mixed_seed
-from bftrain_elastic.worker.lazy_torch import torch
+from bftrain_elastic.worker.data import BatchShare, epoch_order
 
 Untyped = Any  # objects that Lightning passes to its callbacks
 
@@ -60,10 +59,7 @@ class ElasticCallback(Callback):  # type: ignore[misc]  # Lightning may not be i
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield this worker's part of each remaining batch of the epoch."""
-        order = list(range(self._samples))
-        if self._seed is not None:
-            generator = torch.Generator().manual_seed(mixed_seed(self._seed, self._epoch))
-            order = torch.randperm(self._samples, generator=generator).tolist()
+        order = epoch_order(self._samples, self._seed, self._epoch)
         rank, workers = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         for start in range(self._start * self.batch_size, self._samples, self.batch_size):
             batch = order[start : start + self.batch_size]

@@ -18,7 +18,7 @@ from bftrain_elastic.errors import BadMessage
 from bftrain_elastic.manager.copy_places import CopyPlaces
 from bftrain_elastic.manager.hub_inputs import AgentConnection, AgentListener, RunningWorker, ThreadCalls
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import MakeLifecycle, TaskContext, TaskLifecycle
+from bftrain_elastic.manager.task_lifecycles import TaskLifecycle
 from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire import agent_messages as wire
 from bftrain_elastic.wire.agent_messages import LeftWorker, WorkerExit
@@ -33,34 +33,20 @@ _KILLED: Final = WorkerExit(-9)  # exit of a worker that never started, or that 
 _ENDS: Final = 10_000  # number of remembered worker exits
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerOwner:
-    """The task and the node of a worker."""
-
-    task: str
-    node: str
-
-
 @dataclass(eq=False)
 class AgentTask:
-    """One task; ``make`` builds its lifecycle."""
+    """One task; ``make`` builds a lifecycle."""
 
     name: str
     launcher: str
     job: LauncherJob
     make: Callable[[], TaskLifecycle]
-    lifecycle: TaskLifecycle
     nodes: tuple[str, ...] = ()  # allocated, oldest first
     limit: int | None = None  # run on the first of these nodes only
 
-    @classmethod
-    def of(cls, name: str, launcher: str, job: LauncherJob, make: MakeLifecycle, hub: AgentHub) -> AgentTask:
-        """Return a task with a new lifecycle."""
-
-        def new() -> TaskLifecycle:
-            return make(name, job, TaskContext(hub, name, job))
-
-        return cls(name, launcher, job, new, new())
+    def __post_init__(self) -> None:
+        """Build the first lifecycle."""
+        self.lifecycle = self.make()
 
 
 class AgentTasks:
@@ -212,7 +198,7 @@ class AgentHub(ThreadCalls):
         self.address = self._agent_listener.address
         self._agents: dict[str, AgentConnection] = {}
         self.tasks = AgentTasks(self)  # used in the hub's thread, as the copies
-        self._owners: dict[str, WorkerOwner] = {}  # owners of running workers
+        self._owners: dict[str, RunningWorker] = {}  # owners of running workers
         self._ends: dict[str, bool] = {}  # exited worker -> whether its agent reported the exit
         self._names = 0  # number of names given so far
         self._waiting: dict[str, wire.SpawnWorker] = {}  # workers that wait until their node has room for them
@@ -282,7 +268,7 @@ class AgentHub(ThreadCalls):
 
     def spawn(self, node: str, order: wire.SpawnWorker) -> None:
         """Start a worker as soon as its node has no worker of another task."""
-        self._owners[order.worker] = WorkerOwner(order.task, node)
+        self._owners[order.worker] = RunningWorker(order.task, node, order.slot)
         self._waiting[order.worker] = order
         self._start_waiting()
 
@@ -487,12 +473,13 @@ class AgentHub(ThreadCalls):
         """Take over a worker of an earlier manager or connection; kill it if no task claims it."""
         worker, task, slot = left.worker, left.task, left.slot
         self._never_name_again(worker)
-        agent.workers[worker] = RunningWorker(task, slot)
-        self._owners[worker] = WorkerOwner(task, agent.node)
+        agent.workers[worker] = self._owners[worker] = RunningWorker(task, agent.node, slot)
         if self.tasks.adopt(task, agent.node, left):
             return
         self._owners.pop(worker, None)
-        agent.workers[worker] = RunningWorker(None, slot)  # keeps the slot blocked until this worker has exited
+        agent.workers[worker] = RunningWorker(
+            "", agent.node, slot
+        )  # keeps the slot blocked until this worker has exited
         agent.send(wire.ForgetWorkers(task, worker))
         agent.send(wire.StopWorker(worker))
 
@@ -523,7 +510,7 @@ class AgentHub(ThreadCalls):
         self.emit({"type": "gone", "node": node, **more})
         self.tasks.tell_node(node, lambda lifecycle: lifecycle.node_gone(node))
 
-    def _workers_of(self, tasks: Collection[str]) -> list[tuple[str, WorkerOwner]]:
+    def _workers_of(self, tasks: Collection[str]) -> list[tuple[str, RunningWorker]]:
         return [(worker, owner) for worker, owner in self._owners.items() if owner.task in tasks]
 
     def _ended(self, worker: str, exit_: WorkerExit, *, reported: bool = False) -> None:
@@ -554,5 +541,5 @@ class AgentHub(ThreadCalls):
             agent = self._agents.get(self._owners[worker].node)
             if agent is not None and agent.has_room(order):
                 del self._waiting[worker]
-                agent.workers[worker] = RunningWorker(order.task, order.slot)
+                agent.workers[worker] = self._owners[worker]
                 agent.send(order)

@@ -137,9 +137,10 @@ class AgentListener:
 
 @dataclass(frozen=True, slots=True)
 class RunningWorker:
-    """A worker on an agent's node. A worker with no task belongs to no launcher, and is being stopped."""
+    """A worker on an agent's node. A worker with the task "" belongs to no launcher, and is being stopped."""
 
-    task: str | None
+    task: str
+    node: str
     slot: int
 
 

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, Final
 from bftrain_elastic.errors import BadJob, install_hint
 from bftrain_elastic.manager.agent_hub import AgentHub, AgentTask, OnEvent
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import MakeLifecycle
+from bftrain_elastic.manager.task_lifecycles import MakeLifecycle, TaskContext
 from bftrain_elastic.manager.task_lifecycles.native import HorovodLifecycle, NativeLifecycle
 from bftrain_elastic.manager.task_lifecycles.process import ProcessLifecycle
 from bftrain_elastic.timeouts import TIMEOUTS
@@ -40,7 +41,8 @@ class AgentLauncher:
         what = job if isinstance(job, LauncherJob) else LauncherJob.read(job)
         if self.name in _FOR_PYTHON:
             what.require_python(self.name)
-        new = AgentTask.of(task, self.name, what, self._make_lifecycle, self._hub)
+        make = partial(self._make_lifecycle, task, what, TaskContext(self._hub, task, what))
+        new = AgentTask(task, self.name, what, make)
         Path(what.folder).mkdir(mode=0o700, parents=True, exist_ok=True)  # may hang; other tasks may be added meanwhile
         if task in self._names:
             raise BadJob("already exists", where=f"task '{task}'")

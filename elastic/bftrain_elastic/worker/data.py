@@ -80,6 +80,16 @@ def random_numbers_of(seed: int) -> Iterator[None]:
             numpy.random.set_state(before_numpy)
 
 
+def epoch_order(samples: int, seed: int | None, epoch: int) -> list[int]:
+    """Return the sample sequence of an epoch; ``seed`` None: unshuffled."""
+    if seed is None:
+        return list(range(samples))
+    order: list[int] = torch.randperm(
+        samples, generator=torch.Generator().manual_seed(mixed_seed(seed, epoch))
+    ).tolist()
+    return order
+
+
 class GlobalBatch(NamedTuple):
     """A batch of all workers: its epoch, its position there, and this worker's part."""
 
@@ -176,20 +186,13 @@ class ElasticLoader:
         """Yield the numbers of this worker's samples, batch by batch; the batches are appended to ``given``."""
         position, size = self.position, decided_batch() or self._batch_size
         for epoch in range(self.epoch, self.epochs):
-            order = self._order(epoch) if position < self._length else []
+            order = epoch_order(len(self._dataset), self._seed if self._shuffle else None, epoch)
             for begin in range(position, self._length, size):
                 numbers = order[begin : min(begin + size, self._length)]
                 share = BatchShare.of(len(numbers), rank, workers)
                 given.append(GlobalBatch(epoch, begin + len(numbers), len(numbers), share))
                 yield numbers[share.mine]
             position = 0
-
-    def _order(self, epoch: int) -> list[int]:
-        if not self._shuffle:
-            return list(range(len(self._dataset)))
-        dice = torch.Generator().manual_seed(mixed_seed(self._seed, epoch))
-        order: list[int] = torch.randperm(len(self._dataset), generator=dice).tolist()
-        return order
 
     def state_dict(self) -> dict[str, int]:
         """Return the position in the data."""

@@ -91,7 +91,8 @@ def _make_room(state: StateBase, description: bytes) -> None:
             for one in tree.tensors.values():
                 if id(one) not in present:
                     one.zero_()
-            own.copies.last = tree.room()
+            spare = {name: torch.empty_like(one).zero_() for name, one in tree.tensors.items()}
+            own.copies.last = StateTree(tree.plain, spare)
         own.copies.prepared = tree
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import math
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -45,10 +46,6 @@ class StateTree:
         """Whether all tensors are in main memory."""
         return all(one.device.type == "cpu" for one in self.tensors.values())
 
-    def room(self) -> StateTree:
-        """Return a tree with memory for the same tensors; its pages are allocated."""
-        return StateTree(self.plain, {name: torch.empty_like(one).zero_() for name, one in self.tensors.items()})
-
 
 def fold(value: object) -> StateTree:
     """Split a value into its plain part and its tensors."""
@@ -64,21 +61,16 @@ class NamedValues:
     texts: list[str] = field(default_factory=list)
     tensors: dict[Any, Tensor] = field(default_factory=dict)
 
-    def add(self, name: str, value: object) -> None:
-        """Fold one more value."""
-        self.names.append(name)
-        self.texts.append(_json([name, _fold(value, self.tensors, f"state[{name!r}]")]))
-
-    def add_small(self, name: str, value: object, largest_bytes: int) -> bool:
-        """Fold one more value unless it contains a large tensor or a GPU tensor; return whether it was added."""
+    def add(self, name: str, value: object, largest_bytes: float = math.inf) -> None:
+        """Fold one more value; with ``largest_bytes``, only without a larger tensor, and without one on a GPU."""
         tensors: dict[Any, Tensor] = {}
         text = _json([name, _fold(value, tensors, f"state[{name!r}]")])
-        is_small = all(one.device.type == "cpu" and one.nbytes <= largest_bytes for one in tensors.values())
-        if is_small:
+        if largest_bytes == math.inf or all(
+            one.device.type == "cpu" and one.nbytes <= largest_bytes for one in tensors.values()
+        ):
             self.names.append(name)
             self.texts.append(text)
             self.tensors.update(tensors)
-        return is_small
 
     def copy(self) -> NamedValues:
         """Return a copy to which more values can be added."""

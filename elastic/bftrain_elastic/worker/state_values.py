@@ -358,7 +358,7 @@ def compared_values(state: StateBase) -> NamedValues:
     held = vars(state)
     for name in sorted(held):
         if name != OWN and not has_state_dict(held[name]):
-            found.add_small(name, held[name], _LARGEST_VALUE_BYTES)
+            found.add(name, held[name], _LARGEST_VALUE_BYTES)
     return found
 
 

@@ -60,7 +60,7 @@ def test_an_agent_that_says_what_cannot_be_is_sent_away_and_the_others_stay(
 ) -> None:
     odd, _ = comes("odd"), comes("other")
     inbox.until("registered", 2)
-    hub.ask(lambda: hub.agent("odd").workers.update(w=RunningWorker("t", 0)))
+    hub.ask(lambda: hub.agent("odd").workers.update(w=RunningWorker("t", "odd", 0)))
     odd.send(**message)
     assert odd.is_sent_away()
     assert inbox.until("gone")["node"] == "odd"
