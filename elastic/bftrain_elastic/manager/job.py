@@ -7,7 +7,7 @@ import os
 import shutil
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,10 +84,6 @@ class LauncherJob:
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> LauncherJob:
         """Read a job from its JSON form."""
-        known = {one.name for one in fields(cls)}
-        unknown = sorted(set(plain) - known)
-        if unknown:
-            raise BadJob(f"unknown: {', '.join(unknown)}", where="job", fix=f"known: {', '.join(sorted(known))}")
         try:
             words = {name: tuple(plain.get(name, ())) for name in ("argv", "setup", "prefix")}
             return cls(**{**plain, **words})

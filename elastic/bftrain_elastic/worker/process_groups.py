@@ -77,17 +77,6 @@ def listen_on(address: str) -> None:
         os.environ.setdefault(name, value)
 
 
-def survive_peers() -> None:
-    """Keep NCCL from aborting the process when a member dies."""
-    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
-
-
-def use_own_device() -> None:
-    """Make the worker's own GPU, if any, the default CUDA device."""
-    if torch.cuda.is_available():
-        torch.cuda.set_device(own_gpu())
-
-
 def own_gpu() -> int:
     """Return the number of the worker's GPU: the only visible one, or under torchrun the local rank."""
     return int(os.environ.get("LOCAL_RANK", "0")) % int(torch.cuda.device_count())
@@ -121,7 +110,8 @@ class ProcessGroup:
         self._form(dist.HashStore())
 
     def _form(self, store: Any) -> None:  # noqa: ANN401 - torch.distributed.Store
-        use_own_device()
+        if torch.cuda.is_available():
+            torch.cuda.set_device(own_gpu())
         self._before = sockets()
         self._hook = sys.excepthook
         self._joined = True

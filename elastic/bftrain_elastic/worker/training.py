@@ -29,15 +29,7 @@ from bftrain_elastic.worker import progress_report
 from bftrain_elastic.worker.agent_channel import AgentChannel
 from bftrain_elastic.worker.data import BATCH
 from bftrain_elastic.worker.lazy_torch import dist
-from bftrain_elastic.worker.process_groups import (
-    FORMING,
-    GroupRank,
-    GroupStore,
-    listen_on,
-    lost,
-    survive_peers,
-    warm_up,
-)
+from bftrain_elastic.worker.process_groups import FORMING, GroupRank, GroupStore, listen_on, lost, warm_up
 from bftrain_elastic.worker.sharded_training import ShardedCommits, ShardedTraining
 from bftrain_elastic.worker.state import RegroupSignal, State, leave_group, mark_large_values, report_in_memory
 from bftrain_elastic.worker.state_transfer import describe, prepare, share_state
@@ -202,7 +194,7 @@ class NativeTraining(RegroupedTraining):
         """Train until the script is done, or this worker must leave."""
         address = os.environ.get(ADDRESS, "127.0.0.1")
         listen_on(address)
-        survive_peers()
+        os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")  # otherwise NCCL aborts when a member dies
         warm_up()
         self._own.group.meeting = meeting = GroupStore(address)
         self._own.group.asked = lambda: self._channel.gather

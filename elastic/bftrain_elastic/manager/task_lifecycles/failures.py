@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -59,14 +59,6 @@ class WorkerDeath:
         code = self.exit.code
         number = -code if code < 0 else code - _SHELL
         return number in _FROM_OUTSIDE
-
-
-@dataclass(frozen=True, slots=True)
-class FailureVerdict:
-    """The consequence of deaths: notes to report, and why the task has failed if it has."""
-
-    notes: tuple[str, ...] = ()
-    failure: str = ""
 
 
 @dataclass(slots=True)
@@ -136,21 +128,18 @@ class FailurePolicy:
         recent = max(self._last_s, max(self._left.values(), default=-math.inf))
         return now - recent <= max(self._settle_s, 1.0)
 
-    def judge(self, now: float) -> FailureVerdict:
-        """Judge the deaths that are old enough to rule out a preemption."""
+    def judge(self, now: float, note: Callable[[str], None]) -> str:
+        """Judge the deaths that are old enough to rule out a preemption; return why the task has failed if it has."""
         due = [one for one in self._pending if now - one.at_s > self._settle_s]
-        if not due:
-            return FailureVerdict()
         self._pending = [one for one in self._pending if one not in due]
-        notes: list[str] = []
         for one in due:
             if one.counts and (reason := self._count(one.death, one.step)):
                 # A consequence may contain the reason, even if its report arrived first
                 wave = [other.death for other in (*due, *self._pending) if other is one or not other.counts]
-                return FailureVerdict(tuple(notes), _with_last_words(reason, one.death, wave))
+                return _with_last_words(reason, one.death, wave)
             if not one.death.noted:
-                notes.append(f"{one.death.text}{last_word(one.death.exit.tail)}; it is started again")
-        return FailureVerdict(tuple(notes))
+                note(f"{one.death.text}{last_word(one.death.exit.tail)}; it is started again")
+        return ""
 
     def _count(self, death: WorkerDeath, step: int) -> str:
         """Count a death; return its description if the limit is exceeded."""

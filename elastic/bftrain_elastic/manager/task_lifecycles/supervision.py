@@ -226,14 +226,12 @@ class TaskSupervision:
     def tick(self, ranks: Mapping[str, tuple[int, str]], starting_since: float | None = None) -> StallVerdict:
         """Do periodic work. ``ranks`` are the training workers, ``starting_since`` the start time of the rest."""
         now = self._context.now()
-        judgement = self.failures.judge(now)
-        for text in judgement.notes:
-            self.note(text)
+        failure = self.failures.judge(now, self.note)
         self._tell_lost(now)
         if self._inspection is not None and self._inspection.complete(now):
             self._where, self._inspection = self._inspection.words(), None
             self.note(f"{self._stall(now)}; the stacks of all ranks are in its logs")
-        failure = judgement.failure or self._never_started(now, starting_since) or self._diverged(now)
+        failure = failure or self._never_started(now, starting_since) or self._diverged(now)
         if failure:
             return StallVerdict(failure=failure)
         match self.stalls.check(now):
