@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import ctypes
 import json
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
-from bftrain_elastic.wire.worker_messages import StateMoving
 from bftrain_elastic.worker.checkpoint_file import fits_in_memory
 from bftrain_elastic.worker.lazy_torch import dist, torch
 from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes, read_shapes, shapes_of
-from bftrain_elastic.worker.state_values import CopyInPieces, StateBase, StateInternals, capture, inner, restore
+from bftrain_elastic.worker.state_values import CopyInPieces, StateBase, capture, inner, restore
 
 _PIECE_BYTES: Final = 8 * 1024 * 1024
 _LEAST_PIECE_BYTES: Final = 1024 * 1024
@@ -28,7 +26,6 @@ _WINDOW: Final = 4  # number of pieces in flight
 _PIECE_TIMEOUT: Final = timedelta(seconds=20)  # timeout for a piece
 _DESCRIPTION: Final = "bftrain/state"
 _DESCRIPTION_TIMEOUT: Final = timedelta(seconds=3)
-_REPORT_S: Final = 1.0
 
 OnPart = Callable[[int, int, int], None]
 
@@ -144,23 +141,6 @@ def cut(tensors: Sequence[Tensor]) -> Iterator[list[TensorPart]]:
         yield together
 
 
-class _Reporter:
-    """Reports once a second how many bytes have moved, so that the manager does not take the transfer for a stall."""
-
-    def __init__(self, own: StateInternals, on_part: OnPart | None) -> None:
-        self._own, self._on_part = own, on_part
-        self._moved, self._reported_at = 0, time.monotonic()
-
-    def __call__(self, number: int, start: int, stop: int) -> None:
-        if self._on_part is not None:
-            self._on_part(number, start, stop)
-        self._moved += stop - start
-        now = time.monotonic()
-        if now - self._reported_at > _REPORT_S:
-            self._reported_at = now
-            self._own.progress.report(StateMoving(self._own.group.place.generation, self._moved))
-
-
 class _Pieces:
     """Broadcasts the bytes of tensors in pieces, with several pieces in flight."""
 
@@ -210,7 +190,16 @@ def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool) -> Non
     stale = own.copies.step != own.progress.step and not own.copies.recent
     copy = CopyInPieces(own, tree) if tree.on_cpu and (stale if has else fresh) else None
     own.copies.mixed = fresh and not has
-    move(place, tree, sources, _Reporter(own, copy.take if copy else None))
+    moved = 0
+
+    def on_part(number: int, start: int, stop: int) -> None:
+        nonlocal moved
+        if copy:
+            copy.take(number, start, stop)
+        moved += stop - start
+        own.progress.moved(place.generation, moved)
+
+    move(place, tree, sources, on_part)
     if not has:
         restore(state, tree, ours=True)
     own.copies.mixed = False

@@ -37,7 +37,7 @@ _SAVING_SHARE: Final = 0.05  # maximum share of run time for writing commits
 _DESCRIBED: Final = 2  # commit of a group at which the state is complete; an optimizer makes some parts in a step
 REASON_LETTERS: Final = 300
 _RESCUE_S: Final = 60.0  # time that another thread waits for the training thread to copy or write
-_LOADING_REPORT_S: Final = 1.0
+_MOVE_REPORT_S: Final = 1.0
 _AGAIN_S: Final = 5.0  # delay before a failed write of a commit is retried
 _RECENT_S: Final = 60.0  # age below which a copy of a large state is recent enough until the next commit
 
@@ -278,17 +278,11 @@ class StateSaver:
 
     def _fetched(self, place: CopyPlace) -> SavedCommit | None:
         """Return the copy at a copy server, if it is newer than the folder."""
-        own, reported_at = self._own, time.monotonic()
-
-        def moved(count: int) -> None:  # reports, lest the manager take a large state for a stall
-            nonlocal reported_at
-            if time.monotonic() - reported_at > _LOADING_REPORT_S:
-                reported_at = time.monotonic()
-                own.progress.report(StateMoving(own.group.place.generation, count))
-
         try:
             present = (-1, -1) if self.folder is None else checkpoint_file.version_of(self.folder)
-            return outside_copy.fetch(place, present, moved)
+            return outside_copy.fetch(
+                place, present, partial(self._own.progress.moved, self._own.group.place.generation)
+            )
         except (OSError, BadMessage, BadCommit) as error:
             sys.stderr.write(f"bftrain: the copy of the state at {place.host} cannot be used: {error}\n")
             return None
@@ -314,6 +308,13 @@ class StateProgress:
         self.commit_step = 0  # step of the latest commit
         self.report: Callable[[WireMessage], None] = lambda _message: None
         self.reported_at = 0.0
+        self._move_reported_at = time.monotonic()
+
+    def moved(self, generation: int, count: int) -> None:
+        """Report once a second how many bytes have moved, lest the manager take the transfer for a stall."""
+        if time.monotonic() - self._move_reported_at > _MOVE_REPORT_S:
+            self._move_reported_at = time.monotonic()
+            self.report(StateMoving(generation, count))
 
 
 class StateInternals:
