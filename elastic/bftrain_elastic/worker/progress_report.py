@@ -78,7 +78,7 @@ def on_report(listener: Listener) -> None:
 def _send_step(channel: AgentChannel | None, step: StepReport) -> None:
     """Send a step to the agent, if there is one, and pass it to all listeners."""
     if channel is not None:
-        channel.send_nonblocking(StepReport.read(step.to_dict()))  # which checks what the script gave
+        channel.send_nonblocking(StepReport.read(step.to_dict()))  # values of the script are checked here
     metrics = {"samples": float(step.samples), "nodes": float(step.size)}
     if step.loss is not None:
         metrics["loss"] = step.loss
