@@ -6,13 +6,24 @@ import json
 import resource
 import subprocess
 from pathlib import Path
+from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bftrain import TaskSpec, WorkloadOptions, import_workload, rounds, save_tasks
+from bftrain import (
+    NodesJoined,
+    TaskSpec,
+    TaskSubmitted,
+    WorkloadOptions,
+    build_harvester,
+    import_workload,
+    rounds,
+    save_tasks,
+)
+from bftrain.config import LiveSettings
 from tests.helpers.figures import Figures
 from tests.helpers.program import PROGRAM, environment
 from tests.helpers.round_cases import gang
@@ -21,6 +32,7 @@ from tests.helpers.site_data import site_data
 pytestmark = pytest.mark.bench
 
 KINDS = ("v100", "p100", "k80")
+ROUND_S = 20.0
 
 
 def replayed(figures: Figures, what: str, tasks: Path, *words: str) -> float:
@@ -121,3 +133,22 @@ def test_shares_like_gavels_as_a_multiple_of_a_linear_programme(figures: Figures
     figures.add("shares like Gavel's, 1,000 tasks, one computation", 1e3 * central_s, "ms")
     figures.add("as a multiple of exact shares", central_s / exact_s)
     assert central_s < 0.5 * exact_s
+
+
+@pytest.mark.parametrize("policy", ["fifo", "las", "max-min", "finish-time"])
+def test_an_unchanged_round_of_a_live_run(figures: Figures, policy: str) -> None:
+    harvester = build_harvester(LiveSettings(policy=policy, round_s=ROUND_S))
+    nodes = {kind: tuple(f"{kind}-{number}" for number in range(32)) for kind in ("v100", "k80")}
+    harvester.absorb(*(NodesJoined(time_s=0.0, nodes=names, kind=kind) for kind, names in nodes.items()))
+    tasks = [gang(f"t{number}", 1e6, 1, 0.0, speeds={"v100": 4.0, "k80": 1.0 + number % 3}) for number in range(60)]
+    harvester.absorb(*(TaskSubmitted(time_s=0.0, spec=task) for task in tasks))
+    harvester.decide(0.0)
+    took_s = []
+    for number in range(1, 31):
+        begin = process_time()
+        harvester.decide(number * ROUND_S)
+        took_s.append(process_time() - begin)
+    share = median(took_s) / ROUND_S
+    figures.add(f"{policy}: an unchanged round of 60 tasks on 64 nodes", 1e3 * median(took_s), "ms")
+    figures.add("share of a round of 20 s", 100.0 * share, "%")
+    assert share < 0.001
