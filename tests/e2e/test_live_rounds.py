@@ -85,7 +85,6 @@ def test_tasks_take_turns_and_continue_where_they_stopped_even_after_a_kill(fold
 TRACE: Final = """
 [[task]]
 name = "mixer-{number}"
-campaign = "mixer"
 nodes = "1"
 work_samples = {work}
 submit_s = {submit_s}

@@ -7,6 +7,7 @@ simulates the same tasks, so that simulation and reality can be compared.
 from __future__ import annotations
 
 import json
+import re
 import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -27,10 +28,14 @@ if TYPE_CHECKING:
 
 _PROGRAM = "bftrain_elastic.synthetic"
 _RETRY_S = 1.0
+_NUMBER = re.compile(r"-\d+$")
 
 
 def play(path: Path, scale: float, client: Client) -> Iterator[TaskView]:
     """Submit each task of a file at its time, ``scale`` times as fast as written; yield the submitted tasks."""
+    if path.suffix == ".trace":
+        fix = f"bftrain generate from-trace {path} --speeds TABLE -o tasks.csv"
+        raise BadInput("is not a task file", where=str(path), fix=fix)
     tasks = sorted(load_tasks(path), key=lambda task: task.submit_s)
     endless = next((task.name for task in tasks if task.work_samples is None), None)
     if endless is not None:
@@ -68,7 +73,7 @@ def _submission(task: TaskSpec, scale: float) -> Submission:
         work_samples=work,
         weight=task.weight,
         deadline_s=deadline_s,
-        campaign=task.campaign,
+        campaign=task.campaign or _NUMBER.sub("", task.name),  # traces number the tasks of a model
     )
 
 
