@@ -81,38 +81,77 @@ static i64 make_stages(
     return count;
 }
 
-static void lower_real(Loss *restrict into, const Loss *restrict from, i64 count, double loss) {
-    for (i64 place = 0; place < count; place++) {
-        double sum = from[place].real + loss;
-        into[place].real = sum < into[place].real ? sum : into[place].real;
+/* A choice of a stage: its losses at the places first .. last - 1 are `loss` more than the next stage's at place - shift. */
+typedef struct {
+    i64 shift, first, last, loss;
+} Choice;
+
+static void lower(Loss *restrict into, const Loss *restrict from, const Choice *choice, i64 first, i64 last, int real) {
+    double loss = (double)choice->loss;
+    into += first, from += first - choice->shift;
+    if (real)
+        for (i64 place = 0; place < last - first; place++) {
+            double sum = from[place].real + loss;
+            into[place].real = sum < into[place].real ? sum : into[place].real;
+        }
+    else
+        for (i64 place = 0; place < last - first; place++) {
+            i64 sum = from[place].whole + choice->loss;
+            into[place].whole = sum < into[place].whole ? sum : into[place].whole;
+        }
+}
+
+/* The same for four choices of real losses together, which reads and writes each place once. */
+static void lower_by_four(Loss *restrict into, const Loss *restrict from, const Choice *four, i64 first, i64 last) {
+    const Loss *a = from + (first - four[0].shift), *b = from + (first - four[1].shift);
+    const Loss *c = from + (first - four[2].shift), *d = from + (first - four[3].shift);
+    double of_a = (double)four[0].loss, of_b = (double)four[1].loss;
+    double of_c = (double)four[2].loss, of_d = (double)four[3].loss;
+    into += first;
+    for (i64 place = 0; place < last - first; place++) {
+        double sum_a = a[place].real + of_a, sum_b = b[place].real + of_b;
+        double sum_c = c[place].real + of_c, sum_d = d[place].real + of_d;
+        sum_a = sum_b < sum_a ? sum_b : sum_a;
+        sum_c = sum_d < sum_c ? sum_d : sum_c;
+        sum_a = sum_c < sum_a ? sum_c : sum_a;
+        into[place].real = sum_a < into[place].real ? sum_a : into[place].real;
     }
 }
 
-static void lower_whole(Loss *restrict into, const Loss *restrict from, i64 count, i64 loss) {
-    for (i64 place = 0; place < count; place++) {
-        i64 sum = from[place].whole + loss;
-        into[place].whole = sum < into[place].whole ? sum : into[place].whole;
+static void lower_by_all(Loss *into, const Loss *from, const Choice *choices, i64 count, int real) {
+    i64 first = 0, last = count == 4 && real ? INT64_MAX : 0; /* the places of all four */
+    for (i64 each = 0; each < count; each++) {
+        first = choices[each].first > first ? choices[each].first : first;
+        last = choices[each].last < last ? choices[each].last : last;
+    }
+    if (first < last)
+        lower_by_four(into, from, choices, first, last);
+    else
+        last = first;
+    for (const Choice *choice = choices; choice < choices + count; choice++) {
+        lower(into, from, choice, choice->first, first < choice->last ? first : choice->last, real);
+        lower(into, from, choice, last > choice->first ? last : choice->first, choice->last, real);
     }
 }
 
 /* Fill the table of a stage from that of the next one. */
 static void add_stage(const Candidates *candidates, Stage *here, const Stage *later, int real) {
-    i64 width = here->high - here->low + 1, least = candidates->size[here->begin];
+    i64 width = here->high - here->low + 1, least = candidates->size[here->begin], count = 0;
     Loss never = {.whole = NEVER};
+    Choice choices[4];
     if (real)
         never.real = (double)NEVER;
     for (i64 place = 0; place < width; place++)
         here->losses[place] = never;
-    for (i64 choice = here->begin; choice < here->end; choice++) {
-        i64 shift = later->low + candidates->size[choice] - least - here->low, loss = candidates->loss[choice];
-        i64 first = shift > 0 ? shift : 0, last = later->high - later->low + 1 + shift;
-        last = last < width ? last : width;
-        if (first >= last)
-            continue;
-        if (real)
-            lower_real(here->losses + first, later->losses + (first - shift), last - first, (double)loss);
-        else
-            lower_whole(here->losses + first, later->losses + (first - shift), last - first, loss);
+    for (i64 each = here->begin; each < here->end; each++) {
+        i64 shift = later->low + candidates->size[each] - least - here->low, last = later->high - later->low + 1 + shift;
+        Choice choice = {shift, shift > 0 ? shift : 0, last < width ? last : width, candidates->loss[each]};
+        if (choice.first < choice.last)
+            choices[count++] = choice;
+        if (count == 4 || each == here->end - 1) {
+            lower_by_all(here->losses, later->losses, choices, count, real);
+            count = 0;
+        }
     }
 }
 
