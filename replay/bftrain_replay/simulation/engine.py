@@ -134,7 +134,7 @@ class _Engine:
         self._latest_s = -math.inf  # the latest moment that was handled
         self._pool = self._used = self._running = 0
         self._full_size = 0  # nodes that all running tasks would hold at their maximum
-        self._changed: dict[str, TaskProgress] = {}
+        self._changed: dict[TaskProgress, None] = {}
         self._advancing: dict[str, TaskProgress] = {}  # kept only for a decision maker that uses the work left
         self._batch_specs: dict[str, TaskSpec] = {}  # the tasks that arrived with them
         self._speeds: dict[tuple[SpeedCurve | None, int], list[float]] = {}
@@ -270,9 +270,9 @@ class _Engine:
         self._advancing = {name: task for name, task in self._advancing.items() if task.size}
 
     def _reschedule_finishes(self) -> None:
-        for task in self._changed.values():
+        for task in self._changed:
             self._timeline.expect(task)
-            self._harvest.note(task)
+        self._harvest.note(*self._changed)
         self._changed.clear()
 
     def _speeds_of(self, spec: TaskSpec, curve: SpeedCurve | None) -> list[float]:
@@ -331,7 +331,7 @@ class _Engine:
             if self._allocations is not None:
                 self._allocations.act(action, now_s)
             self._count(task, before)
-            self._changed[name] = task
+            self._changed[task] = None
             if self._tells_work_left:
                 self._advancing[name] = task
 
@@ -453,19 +453,21 @@ class _CompiledEngine(_Engine):
         tasks, changed, numbers = self._tasks, self._changed, iter(actions)
         for act, number, count in zip(numbers, numbers, numbers, strict=True):
             task = tasks[number]
-            before = task.size
-            if act == START:
+            changed[task] = None
+            if act == GROW:
+                task.grow(now_s, count)
+                self._used += count
+            elif act in (SHRINK, PREEMPTED_SHRINK):
+                task.shrink(now_s, count, preempted=act == PREEMPTED_SHRINK)
+                self._used -= count
+            elif act == START:
                 if self._allocations is not None and self._recorded[number] < 0:
                     self._recorded[number] = self._allocations.number(task.spec.name)
                 task.start(now_s, count)
-            elif act == GROW:
-                task.grow(now_s, count)
-            elif act in (SHRINK, PREEMPTED_SHRINK):
-                task.shrink(now_s, count, preempted=act == PREEMPTED_SHRINK)
+                self._count(task, 0)
             else:
                 task.stop(now_s, preempted=act != STOP, some_remain=act == BELOW_MINIMUM_STOP)
-            self._count(task, before)
-            changed[task.spec.name] = task
+                self._count(task, count)
 
     def _end_allocation(self, task: TaskProgress, now_s: float) -> None:
         self._core.finish(task.number, now_s)

@@ -150,13 +150,13 @@ class HarvestOverTime:
         else:
             self._ends = np.linspace(0.0, span_s, STRETCHES + 1)[1:].tolist()
         self._samples = array("d")
-        self._done: dict[str, float] = {}  # progress of each task at its last check
-        self._advancing: dict[str, TaskProgress] = {}  # tasks that may have advanced since then
+        self._done: dict[TaskProgress, float] = {}  # progress of each task at its last check
+        self._advancing: dict[TaskProgress, None] = {}  # tasks that may have advanced since then
         self.next_s: float = self._ends[0]  # time of the next check
 
-    def note(self, task: TaskProgress) -> None:
-        """Record that a task's size has changed, or that it has finished."""
-        self._advancing[task.spec.name] = task
+    def note(self, *tasks: TaskProgress) -> None:
+        """Record that the sizes of tasks have changed, or that they have finished."""
+        self._advancing.update(dict.fromkeys(tasks))
 
     def sample_until(self, now_s: float) -> None:
         """Record the harvest at all interval boundaries before ``now_s``.
@@ -175,7 +175,7 @@ class HarvestOverTime:
         """Close the run at ``now_s``, possibly within an interval."""
         self._look(now_s)
         self._ends[len(self._samples) - 1 :] = [now_s]
-        self.next_s = math.inf
+        self._advancing, self._done, self.next_s = {}, {}, math.inf
 
     @property
     def ends_s(self) -> NDArray[np.float64]:
@@ -188,7 +188,7 @@ class HarvestOverTime:
         return np.array(self._samples, dtype=np.float64)
 
     def _look(self, at_s: float) -> None:
-        for name, task in self._advancing.items():
-            self._done[name] = task.done_by(at_s)
-        self._advancing = {name: task for name, task in self._advancing.items() if task.size}
+        for task in self._advancing:
+            self._done[task] = task.done_by(at_s)
+        self._advancing = {task: None for task in self._advancing if task.size}
         self._samples.append(math.fsum(self._done.values()))

@@ -196,6 +196,8 @@ class TaskProgress:
 
     def advance_to(self, now_s: float) -> None:
         """Add the time since the last call: debts are paid first, the rest is progress."""
+        if now_s == self._settled_s:
+            return
         seconds = self._pass(now_s)
         if seconds > 0.0:
             left = self.speed * seconds
@@ -258,8 +260,9 @@ class TaskProgress:
         undone = self._undone(some_remain=some_remain) if preempted else None
         uncommitted = self.done_samples - self._committed
         before = self._change(now_s, 0)
-        self.wasted_starts += any(debt.loss is SampleLoss.START_UP for debt in self._debts)
-        self._debts = [debt for debt in self._debts if not debt.lapses]
+        if self._debts:
+            self.wasted_starts += any(debt.loss is SampleLoss.START_UP for debt in self._debts)
+            self._debts = [debt for debt in self._debts if not debt.lapses]
         loss = self._count(preempted=preempted)
         cost = min(self.spec.shrink_cost_s * before, uncommitted) if undone is None else undone
         self._owe(loss, cost, lapses=False)
