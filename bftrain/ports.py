@@ -7,7 +7,7 @@ entry point of the group ``bftrain.<port>``. Inheritance is not required; having
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -19,9 +19,6 @@ from bftrain.values.sharing import Shares, SharingProblem
 from bftrain.values.solution import Limits, Solution
 from bftrain.values.table import ValueTable
 from bftrain.values.task import TaskSpec
-
-if TYPE_CHECKING:
-    from bftrain.values.ordered_nodes import OrderedNodes
 
 
 class SolverCapabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,17 +202,6 @@ class Placement(Protocol):
 
     def take(self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int) -> Sequence[str]:
         """Return ``count`` nodes of ``free`` (group -> nodes) for a task with the nodes ``held`` (node -> group)."""
-
-
-@runtime_checkable
-class OrderedPlacement(Placement, Protocol):
-    """Chooses nodes by position. Free nodes are kept sorted, which makes the choice fast in any pool."""
-
-    def position(self, node: str) -> int:
-        """Return the position of ``node``, a constant number of up to 63 bits."""
-
-    def take_ordered(self, held: Mapping[str, int], free: OrderedNodes, count: int) -> Sequence[str]:
-        """Return ``count`` of the nodes ``free`` for a task with the nodes ``held`` (node -> group)."""
 
 
 @runtime_checkable

@@ -16,7 +16,7 @@ from bftrain.deciding.pool import NodePool
 from bftrain.deciding.task_table import TaskEntry, TaskHistory, TaskTable
 from bftrain.errors import BadInput, BrokenPlugin, raised
 from bftrain.node_units import host_of
-from bftrain.ports import OrderedPlacement, Placement
+from bftrain.ports import Placement
 from bftrain.values import events as happened
 from bftrain.values import wire
 from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop
@@ -61,7 +61,7 @@ class HarvesterSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """The complete state of a Harvester, from which a new one continues identically.
 
     Sequences matter: they break ties in the choice of nodes and tasks. Free nodes are sorted by group, within a group
-    by position, or, for placements without positions, by the time at which they became free.
+    by the time at which they became free.
     """
 
     time_s: float | None  # time of the last event or decision; None before the first
@@ -92,9 +92,8 @@ class AllocationState:
     def __init__(self, placement: Placement, max_failures: int, place_of: Callable[[str], str] = host_of) -> None:
         self._placement = placement
         self._max_failures = max_failures
-        self._ordered = placement if isinstance(placement, OrderedPlacement) else None
         self._trusted = type(placement) in (GroupedPlacement, NeighbourPlacement)  # their choices need no check
-        self.pool = NodePool(self._ordered.position if self._ordered else None)
+        self.pool = NodePool()
         self.task_table = TaskTable(place_of)
         self.notes: list[str] = []
 
@@ -283,11 +282,7 @@ class AllocationState:
 
     def _grow(self, task: str, count: int, kind: str) -> Action:
         held, pool = self.task_table[task].held, self.pool
-        choose_nodes = (
-            partial(self._placement.take, held, pool.free_of(kind), count)
-            if self._ordered is None
-            else partial(self._ordered.take_ordered, held, pool.ordered_of(kind), count)
-        )
+        choose_nodes = partial(self._placement.take, held, pool.free_of(kind), count)
         nodes = self._checked_nodes(choose_nodes, count, partial(pool.is_free, kind=kind))
         template = _GROW if held else _START
         self.task_table.assign(task, pool.take(nodes), kind)

@@ -277,9 +277,8 @@ class Harvester:
         if admitted:
             fit = self._node_stay.fit(self.pool_size / len(admitted)) if self._fits_costs else None
             history = self.uses_history or self._takes_turns
-            competing = self._tasks.competing(admitted, time_s, history=history, fit=fit)
-            tasks = competing.tasks
-            if competing.spread:
+            tasks = self._tasks.competing(admitted, time_s, history=history, fit=fit)
+            if self._tasks.any_spread(admitted):
                 expected = ExpectedSpread(self._pool, self._place_of)
                 tasks = [expected.with_expected_speeds(self._tasks[task.name], task) for task in tasks]
             problem = self._problem(self._admission.with_limits(tasks, chosen), counts or NOTHING)

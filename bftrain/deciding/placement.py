@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.node_units import host_of, is_slot
-from bftrain.values.ordered_nodes import OrderedNodes
 
 K = TypeVar("K", int, str)
 
@@ -91,28 +90,20 @@ class NeighbourPlacement:
 
     name = "neighbours"
 
-    position = staticmethod(position)
-
     def give_up(self, held: Mapping[str, int], count: int) -> Sequence[str]:
         """Return the nodes to release: the farthest from the middle of the task's nodes."""
         middle = _middle(held)
         return sorted(held, key=lambda node: (-abs(position(node) - middle), node))[:count]
 
     def take(self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int) -> Sequence[str]:
-        """Return the nodes to add, from unordered free nodes."""
-        return self.take_ordered(
-            held, OrderedNodes(position, (node for group in free.values() for node in group)), count
-        )
-
-    def take_ordered(self, held: Mapping[str, int], free: OrderedNodes, count: int) -> Sequence[str]:
         """Return the nodes nearest to the middle of the task's nodes; for a start, the most compact set.
 
         GPUs or cores of the same node are closer than of different nodes. A start uses the node with the smallest
         sufficient number of free slots, which leaves whole nodes for larger tasks.
         """
-        if count == len(free):
-            return free.between(0, count)
-        places = free.places
+        nodes, places = _by_position([node for group in free.values() for node in group])
+        if count == len(nodes):
+            return nodes
         if held:
             # The window of consecutive nodes nearest to a point is the window with the nearest farthest node
             middle = _middle(held)
@@ -120,10 +111,20 @@ class NeighbourPlacement:
             first = int(ends.argmin())
         else:
             spread = places[count - 1 :] - places[: len(places) - count + 1]
-            if is_slot(free.between(0, 1)[0]):
+            if is_slot(nodes[0]):
                 spread = spread + _BASE * _free_beside(places, count)
             first = int(spread.argmin())
-        return free.between(first, first + count)
+        return nodes[first : first + count]
+
+
+def _by_position(nodes: list[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """Sort nodes by position, then by name; return also their positions."""
+    places = np.fromiter(map(position, nodes), dtype=np.int64, count=len(nodes))
+    order = places.argsort(kind="stable")
+    places = places[order]
+    if (places[1:] == places[:-1]).any() and nodes != (names := sorted(nodes)):
+        return _by_position(names)
+    return [nodes[place] for place in order.tolist()], places
 
 
 def _free_beside(places: NDArray[np.int64], count: int) -> NDArray[np.int64]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from bftrain.values.curve import ANY_KIND
-from bftrain.values.ordered_nodes import OrderedNodes
 
 
 class NodePool:
@@ -15,21 +14,17 @@ class NodePool:
     Nodes that join in one step form a group with an increasing number: they became idle together, so they
     will probably leave together, and a small number means long idle. All nodes of a group have one kind. All
     containers keep insertion order, so equal events always lead to equal choices.
-
-    Free nodes are kept by group; if nodes have a ``position``, sorted by position instead.
     """
 
-    __slots__ = ("_by_group", "_count", "_free", "_group", "_kind", "_ordered", "_position", "next_group")
+    __slots__ = ("_by_group", "_count", "_free", "_group", "_kind", "next_group")
 
-    def __init__(self, position: Callable[[str], int] | None = None) -> None:
-        self._position = position
+    def __init__(self) -> None:
         self.next_group = 0  # the number of the next group
         self._group: dict[str, int] = {}
         self._kind: dict[str, str] = {}  # only nodes with a kind
         self._count: Counter[str] = Counter()  # nodes by kind
         self._free: set[str] = set()
         self._by_group: dict[str, dict[int, dict[str, None]]] = {}  # kind -> group -> free nodes
-        self._ordered: dict[str, OrderedNodes] = {}  # kind -> free nodes, for pools with positions
 
     def __len__(self) -> int:
         return len(self._group)
@@ -41,24 +36,11 @@ class NodePool:
     def free(self) -> Mapping[int, Mapping[str, None]]:
         """Free nodes by group; groups without free nodes are absent."""
         # By name, not by arrival: a snapshot must be the same after a restart
-        kinds = sorted(self._by_group.keys() | self._ordered.keys())
-        return {group: nodes for kind in kinds for group, nodes in self.free_of(kind).items()}
+        return {group: nodes for kind in sorted(self._by_group) for group, nodes in self._by_group[kind].items()}
 
     def free_of(self, kind: str) -> Mapping[int, Mapping[str, None]]:
         """Return the free nodes of ``kind``, by group."""
-        if self._position is None:
-            return self._by_group.get(kind, {})
-        found: dict[int, dict[str, None]] = {}
-        ordered = self.ordered_of(kind)
-        for node in ordered.between(0, len(ordered)):
-            found.setdefault(self._group[node], {})[node] = None
-        return dict(sorted(found.items()))
-
-    def ordered_of(self, kind: str) -> OrderedNodes:
-        """Return the free nodes of ``kind`` by position; only for a pool with positions."""
-        if kind not in self._ordered and self._position is not None:
-            self._ordered[kind] = OrderedNodes(self._position)
-        return self._ordered[kind]
+        return self._by_group.get(kind, {})
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -137,9 +119,6 @@ class NodePool:
         """Add nodes of the pool that are not free yet."""
         self._free.update(nodes)
         for kind, of_kind in self._by_kind(nodes):
-            if self._position is not None:
-                self.ordered_of(kind).add(of_kind)
-                continue
             groups = self._by_group.setdefault(kind, {})
             for node in of_kind:
                 groups.setdefault(self._group[node], {})[node] = None
@@ -148,9 +127,6 @@ class NodePool:
         """Remove free nodes of these groups."""
         self._free.difference_update(nodes)
         for kind, of_kind in self._by_kind(nodes):
-            if self._position is not None:
-                self.ordered_of(kind).remove(of_kind)
-                continue
             groups = self._by_group[kind]
             for node in of_kind:
                 members = groups[group_of[node]]

@@ -18,13 +18,11 @@ from bftrain.values.curve import ANY_KIND
 from bftrain.values.events import TaskMeasured
 from bftrain.values.problem import CompetingTask
 from bftrain.values.task import TaskSpec
-from bftrain.values.wire import unchecked
 
 if TYPE_CHECKING:
     from bftrain.values.curve import SpeedCurve
 
 
-MOST_FITS: Final = 8  # cost fits with cached descriptions
 _MOST_DESCRIPTIONS: Final = 64  # limit per task
 
 
@@ -78,11 +76,9 @@ class TaskEntry:
     chooses_batch: bool = False  # whether decisions choose its batch; its speed is then the progress at the best batch
     place_of: Callable[[str], str] = host_of
     expected: tuple[CompetingTask, CompetingTask] | None = None  # original, and copy with expected speeds
-    changes: int = 0  # number of changes of its size, kind or spec
     # Descriptions by cost fit, size and kind, which recur; the same object each time, by which rows of tables are found
     _descriptions: dict[tuple[CostFit | None, int, str], CompetingTask] = field(default_factory=dict)
     _checked: CompetingTask | None = None  # built from ``spec``; later descriptions are modified copies
-    _alike: dict[CostFit | None, CompetingTask] = field(default_factory=dict)  # descriptions by cost fit
     _speed: float | None = None
     _nodes: tuple[str, ...] | None = None
     _by_progress: TaskSpec | None = None
@@ -124,7 +120,6 @@ class TaskEntry:
         if now_s > self.past.since_s:
             self.past = self.past.until(now_s, len(self.held), self.speed)
         self._speed = self._nodes = None
-        self.changes += 1
 
     def edited(self, spec: TaskSpec, now_s: float) -> None:
         """Apply its owner's changes; finished work stays finished."""
@@ -134,7 +129,6 @@ class TaskEntry:
 
     def _forget_spec(self) -> None:
         self._checked = self._by_progress = None
-        self._alike.clear()
         self._descriptions.clear()
 
     def measured(self, event: TaskMeasured, *, recount: bool = False) -> None:
@@ -175,12 +169,6 @@ class TaskEntry:
             return seen
         spec, size = self.spec, len(self.held)
         kind = self.kind if size else ANY_KIND
-        timeless = spec.deadline_s is None and not history
-        if timeless and len(self._descriptions) >= _MOST_DESCRIPTIONS:
-            self._descriptions.clear()
-        if timeless and (alike := self._alike.get(fit)) is not None:
-            seen = self._descriptions[fit, size, self.kind] = unchecked(alike, size=size, kind=kind)
-            return seen
         had = self.past.until(time_s, size, self.speed) if history else None
         grow_cost_s, shrink_cost_s, start_cost_s = fit.costs_of(spec) if fit is not None else costs_of(spec)
         changing: dict[str, object] = {
@@ -213,32 +201,11 @@ class TaskEntry:
         seen = copy(self._checked)  # copies are not checked: the fields changed below were computed here, within bounds
         for name, value in changing.items():
             force_setattr(seen, name, value)
-        if timeless:
-            if len(self._alike) >= MOST_FITS:
-                self._alike.clear()
-            self._alike[fit] = self._descriptions[fit, size, self.kind] = seen
+        if spec.deadline_s is None and not history:
+            if len(self._descriptions) >= _MOST_DESCRIPTIONS:
+                self._descriptions.clear()
+            self._descriptions[fit, size, self.kind] = seen
         return seen
-
-
-class CompetingTasks(msgspec.Struct, frozen=True, eq=False):
-    """Descriptions of tasks for a decision. ``spread``: whether the speed of any depends on the places of its nodes."""
-
-    names: tuple[str, ...]
-    tasks: list[CompetingTask]
-    spread: bool
-    entries: list[TaskEntry]
-    changes: list[int]  # change counters of the entries at the time of description
-
-    def now(self, time_s: float, fit: CostFit | None) -> CompetingTasks:
-        """Return the current descriptions: this object if unchanged, otherwise a modified copy."""
-        changes = [entry.changes for entry in self.entries]
-        if changes == self.changes:
-            return self
-        tasks = self.tasks.copy()
-        for place, (is_now, was) in enumerate(zip(changes, self.changes, strict=True)):
-            if is_now != was:
-                tasks[place] = self.entries[place].competing(time_s, fit=fit)
-        return CompetingTasks(self.names, tasks, self.spread, self.entries, changes)
 
 
 class TaskTable:
@@ -249,9 +216,7 @@ class TaskTable:
 
     def __init__(self, place_of: Callable[[str], str] = host_of) -> None:
         self._place_of = place_of
-        self._described: dict[CostFit | None, CompetingTasks] = {}  # cost fit -> descriptions
         self._spread: set[str] = set()  # tasks whose speed depends on the places of their nodes
-        self._timed: set[str] = set()  # tasks with a deadline
         self.now_s = 0.0
         self.chooses_batches = False
         self.turn_s = 0.0  # time that a task keeps its nodes after its start
@@ -282,26 +247,15 @@ class TaskTable:
         return self._members.keys()
 
     def competing(
-        self, names: tuple[str, ...], time_s: float, *, history: bool = False, fit: CostFit | None = None
-    ) -> CompetingTasks:
-        """Return the descriptions of tasks for a decision at ``time_s``, each by :meth:`TaskEntry.competing`.
+        self, names: Iterable[str], time_s: float, *, history: bool = False, fit: CostFit | None = None
+    ) -> list[CompetingTask]:
+        """Return the descriptions of tasks for a decision at ``time_s``, each by :meth:`TaskEntry.competing`."""
+        entries = map(self._members.__getitem__, names)
+        return [entry.competing(time_s, history=history, turn_s=self.turn_s, fit=fit) for entry in entries]
 
-        Unchanged descriptions are reused.
-        """
-        before = self._described.get(fit)
-        if before is not None and before.names == names and not history:
-            found = before.now(time_s, fit)
-        else:
-            entries = [self._members[name] for name in names]
-            tasks = [entry.competing(time_s, history=history, turn_s=self.turn_s, fit=fit) for entry in entries]
-            spread = not self._spread.isdisjoint(names)
-            found = CompetingTasks(names, tasks, spread, entries, [entry.changes for entry in entries])
-            if history or not self._timed.isdisjoint(names):
-                return found  # these change with time
-        if len(self._described) >= MOST_FITS:
-            self._described.clear()
-        self._described[fit] = found
-        return found
+    def any_spread(self, names: Iterable[str]) -> bool:
+        """Return whether the speed of any of these tasks depends on the places of its nodes."""
+        return not self._spread.isdisjoint(names)
 
     def holdings(self) -> dict[str, tuple[str, ...]]:
         """Return the nodes of each task that has any."""
@@ -339,8 +293,6 @@ class TaskTable:
         self._members[name] = member
         if member.spec.spread is not None:
             self._spread.add(name)
-        if member.spec.deadline_s is not None:
-            self._timed.add(name)
 
     def edit(self, spec: TaskSpec, name: str, now_s: float) -> None:
         """Apply the changes of its owner to a task, which is called ``name`` from now on and keeps its place."""
@@ -349,20 +301,16 @@ class TaskTable:
             spec = replace(spec, name=name)
             self._members = {name if key == before else key: entry for key, entry in self._members.items()}
             self._owner.update(dict.fromkeys(self._members[name].held, name))
-            self._described.clear()
         self._members[name].edited(spec, now_s)
-        for names, given in ((self._spread, spec.spread), (self._timed, spec.deadline_s)):
-            names.discard(before)
-            if given is not None:
-                names.add(name)
+        self._spread.discard(before)
+        if spec.spread is not None:
+            self._spread.add(name)
 
     def remove(self, task: str) -> tuple[str, ...]:
         """Remove a task; return its nodes."""
         nodes = self.release_all(task)
         del self._members[task]
-        self._described.clear()  # a new task may have this name
         self._spread.discard(task)
-        self._timed.discard(task)
         return nodes
 
     def changes(self, sizes: Mapping[str, int]) -> dict[str, int]:

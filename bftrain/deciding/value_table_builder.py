@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,76 +170,18 @@ def _less_costs(worth: NDArray[np.float64], task: CompetingTask, horizon_s: floa
     return row
 
 
-_CACHED_ROWS = 20_000  # limit per store
-_ROWS_OF_ONE = 200  # cached rows per competing task: bounds the memory of runs over months
-_CACHED_NUMBERS = 2**24  # limit over all stores
-_STORES = 8  # minimum number of stores: a changing pool has many sizes
-_TABLES = 2  # tables per store, of any size, so small changes do not fill it
-_ALWAYS = 64  # smallest row width, however small the pool
-_LARGEST_TABLE = 2**26  # numbers: half a GiB, and solvers keep some copies
-_FIRST_ROWS: Final = 64
-_NUMBERED: Final = 256  # maximum columns: the contents of wider rows take too much memory to keep for comparison
+_CACHED_TASKS: Final = 4096  # tasks whose rows are found by identity, per layout and horizon
+_CACHED_NUMBERS: Final = 2**21  # numbers in cached rows, if two tables fit
+_ALWAYS: Final = 64  # smallest row width, however small the pool
+_LARGEST_TABLE: Final = 2**26  # numbers: half a GiB, and solvers keep some copies
 
 
-class RowStore:
-    """Rows of ``width`` columns in one array, each with its number: its place there. Up to ``most`` keys have one.
+class _Rows(NamedTuple):
+    """Rows of equal width, found by all that they depend on, or by the very object that describes their task."""
 
-    A row is found by the very object that describes its task, or by a key: all that it depends on.
-    """
-
-    def __init__(self, width: int, most: int) -> None:
-        self.width = width
-        self.most = most
-        self.numbered = width <= _NUMBERED  # whether equal rows have equal numbers
-        self._rows = np.empty((min(most, _FIRST_ROWS), width))
-        self._count = 0
-        self._by_task: dict[int, int] = {}  # keys are identities; rows are kept alive, so ids stay unique
-        self._tasks: list[CompetingTask] = []
-        self._by_key: dict[object, int] = {}
-        self._by_content: dict[bytes, int] = {}
-
-    @property
-    def room(self) -> int:
-        """The number of keys that can still be added."""
-        return self.most - len(self._by_key)
-
-    def numbers(self, tasks: Sequence[CompetingTask]) -> list[int | None]:
-        """Return the numbers of the rows of these tasks; ``None`` for unknown ones."""
-        return list(map(self._by_task.get, map(id, tasks)))
-
-    def number_of(self, key: object) -> int | None:
-        """Return the number of the row with this key, if known."""
-        return self._by_key.get(key)
-
-    def add(self, key: object, row: NDArray[np.float64]) -> int:
-        """Add a row, which may end before the last columns; return its number."""
-        number = self._count
-        if number == len(self._rows):
-            larger = np.empty((min(self.most, 2 * number), self.width))
-            larger[:number] = self._rows
-            self._rows = larger
-        self._rows[number, : row.size] = row
-        self._rows[number, row.size :] = -np.inf
-        if self.numbered:
-            number = self._by_content.setdefault(self._rows[number].tobytes(), number)
-        self._count += number == self._count
-        self._by_key[key] = number
-        return number
-
-    def remember(self, task: CompetingTask, number: int) -> None:
-        """Find a row by this object from now on."""
-        if len(self._tasks) >= self.most:
-            self._by_task.clear()
-            self._tasks.clear()
-        self._by_task[id(task)] = number
-        self._tasks.append(task)
-
-    def rows(self, numbers: Sequence[int], columns: int | NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return a copy of rows: the first ``columns`` columns (a number), or the columns with these indices."""
-        places = np.array(numbers, dtype=np.int64)
-        if isinstance(columns, int):
-            return self._rows[places, :columns]
-        return self._rows[places[:, None], columns]
+    by_key: dict[object, NDArray[np.float64]]
+    by_task: dict[int, NDArray[np.float64]]  # by the identities of ``tasks``
+    tasks: list[CompetingTask]  # kept, so that no other task gets the same identity
 
 
 class ValueTableBuilder:
@@ -248,7 +190,8 @@ class ValueTableBuilder:
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
         self._values = RowValues(objective)
-        self._stores: dict[tuple[Layout, float], RowStore] = {}  # (layout, horizon) -> rows; several alternate
+        self._kept: dict[tuple[Layout, float], _Rows] = {}  # (layout, horizon) -> rows; several alternate
+        self._numbers = 0  # in these rows
 
     def table(self, problem: AllocationProblem, late: Late = no_limit) -> ValueTable:
         """Return the table of ``problem``; its ``objective`` must be this builder's.
@@ -269,52 +212,43 @@ class ValueTableBuilder:
             raise BadInput(f"{what}: no more than {_LARGEST_TABLE} numbers", where="AllocationProblem.tasks", fix=fix)
         # Sizes beyond the pool are also computed, so cached rows survive changes of the pool
         layout = tuple((kind, min(most, max(_ALWAYS, 1 << counts[kind].bit_length()))) for kind, most in largest)
-        store, numbers = self._all_rows(problem, layout, late)
+        rows = self._all_rows(problem, layout, late)
         if len(layout) == 1:
-            values = store.rows(numbers, width)
+            values = np.ascontiguousarray(rows[:, :width])
         else:
             starts = np.cumsum([1, *(most for _, most in layout)]).tolist()
             blocks = [np.arange(start, start + width) for start, width in zip(starts, widths, strict=False)]
-            values = store.rows(numbers, np.concatenate((np.zeros(1, dtype=np.int64), *blocks)))
+            values = rows[:, np.concatenate((np.zeros(1, dtype=np.int64), *blocks))]
         in_time(late)  # checked before the work on the full table
         coupling = cast("Coupling", self.objective) if hasattr(self.objective, "couple") else None
-        known = tuple(numbers) if store.numbered else None
-        table = ValueTable(problem=problem, values=values, coupling=coupling, row_numbers=known)
+        table = ValueTable(problem=problem, values=values, coupling=coupling)
         return _recast(self.objective, table, late) if hasattr(self.objective, "recast") else table
 
-    def _all_rows(self, problem: AllocationProblem, layout: Layout, late: Late) -> tuple[RowStore, list[int]]:
-        """Return a store with the rows of all tasks, for all sizes in ``layout``, and their numbers."""
-        tasks = problem.tasks
-        store = self._store_for(problem, layout)
-        numbers = store.numbers(tasks)
-        if numbers.count(None) > store.room:
-            del self._stores[layout, problem.horizon_s]
-            store = self._store_for(problem, layout)
-            numbers = store.numbers(tasks)
-        for place, task in enumerate(tasks):
-            if numbers[place] is None:
-                number = store.number_of(self._values.key(task))
-                if number is None:
+    def _all_rows(self, problem: AllocationProblem, layout: Layout, late: Late) -> NDArray[np.float64]:
+        """Return the rows of all tasks, for all sizes in ``layout``."""
+        width, tasks, rows = 1 + sum(largest for _, largest in layout), problem.tasks, list[NDArray[np.float64]]()
+        if self._numbers > max(_CACHED_NUMBERS, 2 * width * len(tasks)):
+            self._kept.clear()
+            self._numbers = 0
+        kept = self._kept.setdefault((layout, problem.horizon_s), _Rows({}, {}, []))
+        if len(kept.tasks) > max(_CACHED_TASKS, 2 * len(tasks)):
+            kept.by_task.clear()
+            kept.tasks.clear()
+        for task, known in zip(tasks, map(kept.by_task.get, map(id, tasks)), strict=True):
+            row = known
+            if row is None:
+                row = kept.by_key.get(self._values.key(task))
+                if row is None:
                     in_time(late)
-                    row = self._row(task, problem, layout)
-                    number = store.add(self._values.key(task), row)  # the key may have grown
-                numbers[place] = number
-                store.remember(task, number)
-        return store, cast("list[int]", numbers)
-
-    def _store_for(self, problem: AllocationProblem, layout: Layout) -> RowStore:
-        """Return the store of this layout with room for all tasks."""
-        tasks, width = len(problem.tasks), 1 + sum(largest for _, largest in layout)
-        key, stores = (layout, problem.horizon_s), self._stores
-        store = stores.get(key)
-        if store is None or store.most < _TABLES * tasks:
-            most = min(_CACHED_ROWS, _ROWS_OF_ONE * (5 + tasks), _CACHED_NUMBERS // _STORES // width)
-            store = RowStore(width, max(most, _TABLES * tasks))
-            stores.pop(key, None)
-            while stores and sum(kept.most * kept.width for kept in (*stores.values(), store)) > _CACHED_NUMBERS:
-                del stores[next(iter(stores))]
-            stores[key] = store
-        return store
+                    row = np.full(width, -np.inf)
+                    part = self._row(task, problem, layout)
+                    row[: part.size] = part
+                    kept.by_key[self._values.key(task)] = row  # the key may have grown
+                    self._numbers += width
+                kept.by_task[id(task)] = row
+                kept.tasks.append(task)
+            rows.append(row)
+        return np.concatenate(rows).reshape(len(rows), width) if rows else np.empty((0, width))
 
     def _row(self, task: CompetingTask, problem: AllocationProblem, layout: Layout) -> NDArray[np.float64]:
         """Return the row of a task, which may end before the last columns."""

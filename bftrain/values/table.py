@@ -98,13 +98,12 @@ class ValueTable:
 
     If the problem has several node kinds, columns are grouped by kind: after column 0, no node, follow the columns
     for 1, 2, ... nodes of the first kind, then the second kind's. ``nodes`` and ``kind_of`` (index in ``kinds``, -1
-    for column 0) describe each column. ``row_numbers``, if known, are equal for equal rows.
+    for column 0) describe each column.
     """
 
     problem: AllocationProblem
     values: NDArray[np.float64]
     coupling: Coupling | None = None
-    row_numbers: tuple[int, ...] | None = field(default=None, repr=False, compare=False)
     columns: Columns = field(init=False, repr=False, compare=False)
     names: tuple[str, ...] = field(init=False, repr=False, compare=False)  # task names
     _valued: list[object] = field(init=False, repr=False, compare=False, default_factory=list)  # columns, their value

@@ -74,7 +74,7 @@ class ExactSolver:
         else:
             present = [task.size for task in problem.tasks]
             stop_at = started + limits.deadline_s
-            found = best_sizes(table.values, present, problem.pool, stop_at, table.row_numbers)
+            found = best_sizes(table.values, present, problem.pool, stop_at)
             sizes, bound = found.sizes, found.bound
             termination = Termination.OPTIMAL if bound is None else Termination.TIME_LIMIT
         return answer(

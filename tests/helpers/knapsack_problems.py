@@ -11,12 +11,11 @@ Floats = NDArray[np.float64]
 
 
 class KnapsackProblem(NamedTuple):
-    """What ``best_sizes`` is asked; rows with the same number are equal."""
+    """The arguments of ``best_sizes``."""
 
     values: Floats
     present: list[int]
     pool: int
-    numbers: list[int] | None
 
 
 def random_problem(rng: np.random.Generator) -> KnapsackProblem:
@@ -33,8 +32,7 @@ def random_problem(rng: np.random.Generator) -> KnapsackProblem:
     pool = int(rng.integers(0, rows * width + 1)) if rng.random() < 0.3 else int(rng.integers(0, rows * 4 + 2))
     present = _present(rng, rows, width, pool)
     values = _with_costs(rng, values, present)
-    _, numbers = np.unique(values.view(np.int64), axis=0, return_inverse=True)
-    return KnapsackProblem(values, present, pool, numbers.ravel().tolist() if rng.random() < 0.6 else None)
+    return KnapsackProblem(values, present, pool)
 
 
 def _steps(rng: np.random.Generator, rows: int, width: int) -> Floats:

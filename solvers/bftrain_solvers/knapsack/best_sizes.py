@@ -32,18 +32,15 @@ class KnapsackResult(msgspec.Struct, frozen=True):
     bound: float | None
 
 
-def best_sizes(
-    values: Floats, present: Sequence[int], pool: int, stop_at: float, row_numbers: Sequence[int] | None = None
-) -> KnapsackResult:
+def best_sizes(values: Floats, present: Sequence[int], pool: int, stop_at: float) -> KnapsackResult:
     """Choose a size in each row of ``values``, with a total of ``pool`` or less.
 
     The sum is maximised; ties are broken by the fewest sizes that differ from ``present``, then the fewest nodes, then
-    the larger size in the first row that differs. After ``stop_at`` the best known plan is returned. ``row_numbers``,
-    if given, are equal for equal rows. Compiled code only accepts problems of a few milliseconds, so it needs no
-    deadline.
+    the larger size in the first row that differs. After ``stop_at`` the best known plan is returned. Compiled code only
+    accepts problems of a few milliseconds, so it needs no deadline.
     """
     compiled = compiled_knapsack()
-    if compiled is not None and (sizes := compiled.best_sizes(values, present, pool, row_numbers)) is not None:
+    if compiled is not None and (sizes := compiled.best_sizes(values, present, pool)) is not None:
         return KnapsackResult(sizes, None)
     return best_sizes_with_numpy(values, present, pool, stop_at)
 

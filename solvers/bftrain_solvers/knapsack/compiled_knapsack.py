@@ -39,24 +39,19 @@ class CompiledKnapsack:
         self._last_price = np.zeros(4, dtype=np.int64)
         self._kept = self._room.ctypes.data, room, self._last_price.ctypes.data
 
-    def best_sizes(
-        self, values: Floats, present: Sequence[int], pool: int, row_numbers: Sequence[int] | None = None
-    ) -> list[int] | None:
+    def best_sizes(self, values: Floats, present: Sequence[int], pool: int) -> list[int] | None:
         """Return the best sizes, or ``None`` if the problem is too large or its numbers are extreme."""
         rows, width = values.shape
         table = np.ascontiguousarray(values, dtype=np.float64)
         held, sizes = array("q", present), array("q", bytes(8 * rows))
-        numbers = None if row_numbers is None else array("q", row_numbers)
         if len(held) != rows:
             raise ValueError(f"{rows} rows, but {len(held)} present sizes")
-        if numbers is not None and len(numbers) != rows:
-            raise ValueError(f"{rows} rows, but {len(numbers)} numbers of rows")
         declined = self._solve(
             table.__array_interface__["data"][0],
             rows,
             width,
             held.buffer_info()[0],
-            None if numbers is None else numbers.buffer_info()[0],
+            None,
             min(pool, rows * width),
             sizes.buffer_info()[0],
             *self._kept,
