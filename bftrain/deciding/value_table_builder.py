@@ -180,7 +180,7 @@ class _Rows(NamedTuple):
     """Rows of equal width, found by all that they depend on, or by the very object that describes their task."""
 
     by_key: dict[object, NDArray[np.float64]]
-    by_task: dict[int, NDArray[np.float64]]  # by the identities of ``tasks``
+    by_task: dict[int, NDArray[np.float64]]  # keys: the identities of ``tasks``
     tasks: list[CompetingTask]  # kept, so that no other task gets the same identity
 
 
@@ -191,7 +191,7 @@ class ValueTableBuilder:
         self.objective = objective
         self._values = RowValues(objective)
         self._kept: dict[tuple[Layout, float], _Rows] = {}  # (layout, horizon) -> rows; several alternate
-        self._numbers = 0  # in these rows
+        self._numbers = 0  # numbers in all cached rows
 
     def table(self, problem: AllocationProblem, late: Late = no_limit) -> ValueTable:
         """Return the table of ``problem``; its ``objective`` must be this builder's.
