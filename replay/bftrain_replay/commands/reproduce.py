@@ -26,17 +26,21 @@ if TYPE_CHECKING:
 
     Executors = Mapping[bool, PassExecutor]  # True: points whose run times are measured; False: all others
 
-_MOST_SEED: Final = 2**32 - 1
+_SEED: Final = click.IntRange(0, 2**32 - 1)
 _MOST_ROWS: Final = 50  # maximum printed rows of a figure without published values
 _folder = click.Path(path_type=Path, file_okay=False)
 _traces = click.Path(path_type=Path, file_okay=False, exists=True)
+
+
+def _seeds(_context: click.Context, option: click.Parameter, text: str | None) -> tuple[int, ...]:
+    return () if text is None else tuple(dict.fromkeys(_SEED(part, option) for part in text.split(",")))
 
 
 @click.command(
     cls=DocumentedCommand,
     example="bftrain reproduce gavel las -o gavel --quick\nbftrain reproduce gavel -o gavel --jobs 16",
     epilog="Without NAME the experiments and their figures are listed; without FIGURE all figures run. DIR gets "
-    "values.csv (measured and published values), report.html, and pictures/ with each plot as SVG and PNG. "
+    "values.csv (measured and published values), report.html, and each plot as SVG and PNG. "
     "Ctrl-C keeps finished runs; the same command continues. docs/how-to/reproduce.md explains differences above 5 %.",
 )
 @click.argument("name", metavar="[NAME]", required=False)
@@ -44,7 +48,7 @@ _traces = click.Path(path_type=Path, file_okay=False, exists=True)
 @click.option("-o", "--output", "folder", metavar="DIR", type=_folder, help="Folder for the result; required to run.")
 @click.option("--quick", is_flag=True, help="Run a few points of each figure (under 2 minutes).")
 @click.option("--traces", metavar="DIR", type=_traces, help="Read the published input files from this folder.")
-@click.option("--seeds", metavar="LIST", help="Job-stream seeds, such as 0,1 (default: the published seeds).")
+@click.option("--seeds", metavar="LIST", callback=_seeds, help="Job-stream seeds, such as 0,1 [the published seeds].")
 @heading("Workers")
 @worker_options
 @prints_results
@@ -55,7 +59,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     folder: Path | None,
     quick: bool,
     traces: Path | None,
-    seeds: str | None,
+    seeds: tuple[int, ...],
     jobs: int | None,
     dask: str,
     dask_options: tuple[str, ...],
@@ -82,73 +86,49 @@ def command(  # noqa: PLR0913 - one argument for each option
     request = Request(
         folder=folder.absolute() / "inputs",
         figures=tuple(dict.fromkeys(figures or experiment.figures)),
-        seeds=_seeds(seeds),
+        seeds=seeds,
         traces=traces.absolute() if traces else None,
         quick=quick,
     )
-    _check_options(experiment, request)
+    for option, value, has_effect in (
+        ("--seeds", seeds, any(len(figure.seeds) > 1 for figure in experiment.figures.values())),
+        ("--traces", traces, experiment.traces),
+    ):
+        if value and not has_effect:
+            raise UsageError(f"has no effect on '{name}'", where=option, fix="omit it")
     cached = CachedExecutor(executor_of(folder, jobs, dask, dask_options), OutcomeCache.of_user(), keeps=not dask)
     executors: Executors = {False: cached, True: LocalExecutor(1, folder / PRINTS)}
     _reproduce(experiment, request, folder, executors, out)
 
 
 def _list(experiments: Iterable[Experiment], out: Output) -> None:
-    from rich.console import Group
-
-    data, tables = [], []
-    for experiment in experiments:
-        figures = {name: figure.title for name, figure in experiment.figures.items()}
-        about = {"name": experiment.name, "title": experiment.title, "source": experiment.source}
-        data.append({**about, "figures": figures})
-        title = f"{experiment.name}: {experiment.title} ({experiment.source})"
-        tables.append(table(title, ("figure", ""), list(figures.items()), left=(0, 1)))
-    out.result(data, lambda: Group(*tables))
-
-
-def _seeds(text: str | None) -> tuple[int, ...]:
-    if text is None:
-        return ()
-    try:
-        seeds = tuple(map(int, text.split(",")))
-    except ValueError:
-        seeds = (-1,)
-    if len({*seeds}) < len(seeds) or not 0 <= min(seeds) <= max(seeds) <= _MOST_SEED:
-        fix = f"write different whole numbers up to {_MOST_SEED}, such as 0,1,2"
-        raise UsageError(f"is {text[:_MOST_ROWS]!r}", where="--seeds", fix=fix)
-    return seeds
-
-
-def _check_options(experiment: Experiment, request: Request) -> None:
-    given = {"--seeds": (request.seeds, experiment.takes_seeds), "--traces": (request.traces, experiment.traces)}
-    for option, (value, has_effect) in given.items():
-        if value and not has_effect:
-            raise UsageError(f"has no effect on '{experiment.name}'", where=option, fix="omit it")
-    if not request.traces and any(experiment.figures[name].needs_traces for name in request.figures):
-        raise UsageError("is missing", where="--traces DIR", fix=f"name {experiment.traces}")
+    data, rows = [], list[tuple[str, ...]]()
+    for one in experiments:
+        figures = {name: figure.title for name, figure in one.figures.items()}
+        data.append({"name": one.name, "title": one.title, "source": one.source, "figures": figures})
+        rows += [(one.name, "", f"{one.title} ({one.source})"), *(("", *figure) for figure in figures.items())]
+    out.result(data, lambda: table("Experiments", ("name", "figure", ""), rows, left=(0, 1, 2)))
 
 
 def _reproduce(experiment: Experiment, request: Request, folder: Path, executors: Executors, out: Output) -> None:
     from bftrain.cli.interruption import unterminated
     from bftrain.result_folder import ResultFolder
     from bftrain_replay.drawing import vega
-    from bftrain_replay.reproducing import page
+    from bftrain_replay.reproducing import results
     from bftrain_replay.sweeping.sweep_passes import OutcomeFile
     from bftrain_replay.sweeping.sweep_table import PointState
 
-    continues = page.continues(folder, experiment, request)
-    page.check_pictures(folder, request)
-    with ResultFolder(folder, page.KIND, continues=continues, advice="name another folder") as result:
+    kind, continues = results.result_kind(experiment), results.continues(folder, experiment, request)
+    with ResultFolder(folder, kind, continues=continues, advice="name another folder") as result:
         with OutcomeFile(folder) as outcomes:
             done = _run(experiment, request, outcomes, executors, out)
         written = not done.count(PointState.OPEN) or not result.holds_finished
         if written:
             with unterminated():
-                result.replace(lambda draft: page.write(draft, done))
-                if vega.available():
-                    page.write_pictures(folder, done)
-                else:
-                    out.warn(f"no report.html and no pictures: {vega.lacking()}")
-    out.result(page.summary(done) if out.json else None, lambda: _printed(done))
+                result.replace(lambda draft: results.write(draft, done))
+    if written and not vega.available():
+        out.warn(f"no report.html and no pictures: {vega.lacking()}")
+    out.result(results.summary(done) if out.json else None, lambda: _printed(done))
     if written:
         out.say(f"result: {folder}")
     left, failed = done.count(PointState.OPEN), done.count(PointState.FAILED)
@@ -170,12 +150,11 @@ def _run(
     scheduled = watched(out, 100.0, unit=1.0, counted="jobs", done="% scheduled", interruptible=False)
     with scheduled as tell, on_sigterm(signal.default_int_handler):
         figures = experiment.prepare(replace(request, tell=tell))
-    with unterminated(), interruption() as interrupted:
+    with unterminated(), interruption() as interrupted, shown_progress(out) as shown:
 
         def run(sweep: PreparedSweep, timed: bool) -> Sequence[PointRow]:  # noqa: FBT001 - a callback
-            with shown_progress(out) as shown:
-                watch = sweep_watch(shown)
-                sweep.run(outcomes, executors[timed], retry_failed=True, watch=watch, stopping=interrupted)
+            watch = sweep_watch(shown)
+            sweep.run(outcomes, executors[timed], retry_failed=True, watch=watch, stopping=interrupted)
             return sweep.swept(outcomes.known).rows
 
         return Reproduction(experiment, request, figures, run_all(experiment.title, figures, run))
@@ -185,16 +164,17 @@ def _printed(done: Reproduction) -> RenderableType:
     """Return a table per figure: the values with a published counterpart, otherwise all values, unless too many."""
     from rich.console import Group
 
-    from bftrain_replay.reproducing import page
+    from bftrain_replay.reproducing import results
 
     parts: list[RenderableType] = []
-    for figure, values in page.figures_with_values(done):
+    for figure, values in results.figures_with_values(done):
         shown, title = [value for value in values if value.published is not None], f"{figure.title}: {figure.y}"
         if not shown and len(values) > _MOST_ROWS:
-            parts.append(f"{title}: {len(values):,} values in {page.TABLE}\n")
+            parts.append(f"{title}: {len(values):,} values in {results.TABLE}.csv\n")
             continue
-        values_table = page.table_of(figure, shown or values)
-        cells, names = [[*map(page.text_of, row)] for row in values_table.rows], values_table.headings
+        values_table = results.table_of(figure, shown or values)
+        cells = [[getattr(cell, "text", str(cell)) for cell in row] for row in values_table.rows]
+        names = values_table.headings
         left = (0, *(number for number, name in enumerate(names) if name in {"seeds", "source"}))
         parts.append(NarrowTable(title, names, cells, naming=2, left=left))
     return Group(*parts)

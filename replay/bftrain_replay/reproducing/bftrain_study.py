@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
-
-from msgspec.structs import replace
 
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.importing.pipeline import import_logs
 from bftrain_datasets.log.log_files import is_own_log, save_log
 from bftrain_datasets.published.tasks import import_tasks
-from bftrain_replay.reproducing.experiment import Cells, Experiment, Figure, Line, Mark, Point, Request
+from bftrain_replay.reproducing.experiment import Experiment, Figure, Line, Request
 
 _LOG: Final = "ndstat-10sdn6-evt.tar.gz"
 _X_OPTIONS: Final = {"t-fwd": "horizon_s", "rescale-cost": "cost_factor"}  # others are over max_tasks
@@ -24,19 +22,11 @@ def _make(request: Request, figure: Figure) -> Figure:
     def options(line: Line, x: float, _seed: int) -> dict[str, Any]:
         log = request.once("log", lambda: _log(request))
         name = line.name.replace(", greedy", "").replace(", equal shares", "").replace(", ", "-").lower()
-        tasks = request.tasks(f"{name}.toml", _tasks, request, line.stream)
+        tasks = request.tasks(f"{name}.toml", lambda: _tasks(request, line.stream))
         option = _X_OPTIONS.get(figure.name)
         return {"log": log, "tasks": tasks, **({option: x} if option else {"max_tasks": int(x)})}
 
-    if figure.name == "timeout":
-        figure = replace(figure, read=_kept_plans)
     return figure.over_x(request, options)
-
-
-def _kept_plans(point: Point, cells: Cells) -> Iterator[Mark]:
-    fallbacks, decisions = cells.get("fallbacks"), cells.get("decisions")
-    if isinstance(fallbacks, int) and isinstance(decisions, int):
-        yield Mark(point.line, point.x, 100.0 * fallbacks / max(1, decisions))
 
 
 def _log(request: Request) -> str:

@@ -2,7 +2,6 @@
 
 ``published/NAME.toml`` has the figures of an experiment: their texts, lines and x values; its module makes the input
 files. A point of a figure is a point of a sweep: a set of options as in a sweep file (docs/how-to/sweeps.md).
-:mod:`results` runs all points as one sweep and repeats none.
 """
 
 from __future__ import annotations
@@ -11,18 +10,17 @@ import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from bftrain import toml_io
-from bftrain.errors import BadInput
+from bftrain.errors import BadInput, UsageError
 from bftrain.files import check_replaceable, prepare_folder
 from bftrain.taskfiles.files import MADE_BY, is_own_tasks, save_tasks
 from bftrain.values.task import TaskSpec
 
-P = ParamSpec("P")
 T = TypeVar("T")
 Options = Mapping[str, Any]  # point options by their names in a sweep file; plug-in files are relative to FOLDER
 Cells = Mapping[str, object]  # one row of the sweep's table, by column
@@ -30,7 +28,6 @@ XValue = float | str
 
 FOLDER: Final = Path(__file__).parent
 PUBLISHED: Final = FOLDER / "published"
-HOUR_S: Final = 3600.0
 RATE: Final = "tasks.rate"  # the option of a point's load
 
 
@@ -81,17 +78,12 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     divides: bool = False
 
 
-def distribution(line: str, shares: Iterable[tuple[float, float]]) -> Iterator[Mark]:
-    """Yield the steps of a distribution from values and ascending shares; of equal values the last share counts."""
-    return (Mark(line, value, share) for value, share in dict(shares).items())
-
-
 class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One published figure. Seeds are averaged.
 
     Axes are titled ``x`` and ``y``; ``form`` is how the lines are drawn: in a heat map, lines are the vertical axis.
     ``note`` explains differences on the page. ``columns`` are read from the sweep's table and divided by ``unit``;
-    their labels extend the point's line, or are the x values (``labels_are_x``). ``read`` replaces this.
+    their labels extend the point's line. With ``distribution`` they are the per cent of jobs up to each value.
     ``computed_marks`` need no run. The values of a ``machine_dependent`` figure are run times: its points run one by
     one, and are not compared in percent.
     """
@@ -107,28 +99,25 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     quick: Quick = Quick()
     columns: dict[str, str] = {}
     unit: float = 1.0
-    labels_are_x: bool = False
+    distribution: bool = False
     form: Literal["lines", "steps", "points", "heat"] = "lines"
     log_x: bool = False
     log_y: bool = False
     digits: int = 2  # decimal places in tables
     note: str = ""
     machine_dependent: bool = False
-    needs_traces: bool = False
     points: tuple[Point, ...] = ()
-    read: Callable[[Point, Cells], Iterable[Mark]] | None = None
     computed_marks: tuple[Mark, ...] = ()
 
     def marks(self, point: Point, cells: Cells) -> Iterator[Mark]:
         """Yield the values of a point from its row. Values of a run stopped by its backlog are saturated."""
-        if self.read is not None:
-            yield from self.read(point, cells)
-            return
         for label, name in self.columns.items():
-            value = cells.get(name)
+            value, saturated = cells.get(name), cells.get("ended") == "overload"
             number = float(value) / self.unit if isinstance(value, int | float) else None
-            line, x = (point.line, label) if self.labels_are_x else (f"{point.line}{label}", point.x)
-            yield Mark(line, x, number, cells.get("ended") == "overload")
+            if not self.distribution:
+                yield Mark(f"{point.line}{label}", point.x, number, saturated)
+            elif number is not None:
+                yield Mark(point.line, number, float(label) / 100.0)
 
     def over_x(
         self,
@@ -140,8 +129,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         quick, lines = self.quick if request.quick else Quick(), self.lines
         seeds, points = request.seeds or quick.seeds or self.seeds, []
         for line in (line for line in lines if not quick.lines or line.name in quick.lines):
-            usual = self.values if values is None else values(line)
-            for x, seed in product(quick.values or usual, seeds):
+            for x, seed in product(quick.values or (values(line) if values else self.values), seeds):
                 own = {**self.options, **options(line, x, seed), **line.options, **quick.options}
                 name = f"{line.name}{quick.suffix}"
                 points.append(Point(line=name, x=x, seed=seed, options=own, divides=line.divides))
@@ -174,7 +162,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     def published_files(self, *patterns: str, fix: str) -> list[Path]:
         """Return the files in the ``--traces`` folder that match a pattern, by name; raise if no file matches."""
-        assert self.traces is not None  # noqa: S101 - the command asks for it
+        if self.traces is None:
+            raise UsageError("is missing", where="--traces DIR", fix=f"name {fix}")
         paths = sorted(path for pattern in patterns for path in self.traces.glob(pattern) if path.is_file())
         if not paths:
             raise BadInput(f"contains no {' or '.join(patterns)}", where=str(self.traces), fix=f"--traces names {fix}")
@@ -186,12 +175,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         check_replaceable(self.folder / name, is_own, kind)
         return self.folder / name
 
-    def tasks(self, name: str, make: Callable[P, Iterable[TaskSpec]], *args: P.args, **options: P.kwargs) -> str:
+    def tasks(self, name: str, make: Callable[[], Iterable[TaskSpec]]) -> str:
         """Write the tasks that ``make`` returns to a file, once for each request; return its path."""
 
         def write() -> str:
-            tasks, path = tuple(make(*args, **options)), self.input_path(name, is_own_tasks, "task file")
-            save_tasks(tasks, path, note=f"{MADE_BY} reproduce")
+            specs = tuple(make())  # an error leaves no folder
+            path = self.input_path(name, is_own_tasks, "task file")
+            save_tasks(specs, path, note=f"{MADE_BY} reproduce")
             return str(path)
 
         return self.once(name, write)
@@ -208,7 +198,6 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     title: str
     source: str
     traces: str = ""
-    takes_seeds: bool = False
     figures: dict[str, Figure]
     make: Callable[[Request, Figure], Figure]
 

@@ -7,7 +7,7 @@ generators, so streams of any rate have the same jobs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -64,24 +64,8 @@ STREAMS: Final = {
 }
 
 
-class Job(NamedTuple):
-    """One line of a trace."""
-
-    model: str
-    steps: int
-    gang: int
-    weight: int
-    submit_s: float
-
-    @property
-    def line(self) -> str:
-        """The job's line; fields unused by simulations are dashes."""
-        model, steps, gang, weight, submit_s = self
-        return "\t".join(map(str, (model, *"----", steps, gang, weight, "-1.000000", submit_s)))
-
-
-def draw(stream: Stream, seed: int, count: int = JOBS) -> Iterator[Job]:
-    """Draw the first jobs of a stream, with one arrival an hour on average."""
+def draw(stream: Stream, seed: int, count: int = JOBS) -> Iterator[str]:
+    """Draw the first lines of a trace, with one arrival an hour on average; unused fields are dashes."""
     rates = load_speed_table(SPEEDS).rates[KINDS[0]]
     models = [model for model, by_gang in rates.items() if 1 in by_gang]
     jobs, gaps, now_s = Random(seed + 2), Random(seed + 3), 0.0  # noqa: S311 - Gavel's generator
@@ -94,7 +78,8 @@ def draw(stream: Stream, seed: int, count: int = JOBS) -> Iterator[Job]:
         while gang > 1 and model.startswith(_NOT_DISTRIBUTED):
             model = jobs.choice(models)
         weight = _HIGH_WEIGHT if stream.priorities and jobs.random() <= _HIGH_SHARE else 1
-        yield Job(model, int(duration_s * rates[model][gang]), gang, weight, now_s)
+        steps = int(duration_s * rates[model][gang])
+        yield "\t".join(map(str, (model, *"----", steps, gang, weight, "-1.000000", now_s)))
         if not stream.static:
             now_s += -math.log(1.0 - gaps.random()) * 3600.0
 
@@ -104,7 +89,7 @@ def task_file(stream: Stream, seed: int, request: Request, count: int = JOBS) ->
     static, traces = "-static" if stream.static else "", "-traces" if request.traces else ""
     entities = "-entities" if stream.entities else ""
     name = f"{stream.name}{static}{entities}-{count}-seed{seed}{traces}.csv"
-    return request.tasks(name, _tasks, stream, seed, request, count)
+    return request.tasks(name, lambda: _tasks(stream, seed, request, count))
 
 
 def _tasks(stream: Stream, seed: int, request: Request, count: int) -> Sequence[TaskSpec]:
@@ -117,7 +102,7 @@ def _tasks(stream: Stream, seed: int, request: Request, count: int) -> Sequence[
         return tasks
     with TemporaryDirectory() as folder:
         drawn = Path(folder) / "jobs.trace"
-        drawn.write_text("".join(f"{job.line}\n" for job in draw(stream, seed, count)), encoding="utf-8")
+        drawn.write_text("\n".join(draw(stream, seed, count)), encoding="utf-8")
         tasks = import_workload(drawn, options).tasks
     if not stream.entities:
         return tasks
@@ -138,58 +123,48 @@ def _options(request: Request, line: Line, seed: int, count: int = JOBS) -> dict
     return options
 
 
-def _over_load(request: Request, figure: Figure) -> Figure:
-    """Return a figure of mean completion times. Loads are the loads of published values, or the usual ones."""
+def _make(request: Request, figure: Figure) -> Figure:
+    """Add the values or the points of a figure; most are over the loads of published values, or the usual loads."""
+    if figure.name.startswith("hierarchical"):
+        return _hierarchical(figure)
+    timed = figure.machine_dependent
 
-    def loads(line: Line) -> Sequence[Any]:
-        return _published_x(figure, f"{line.name}{next(iter(figure.columns))}") or figure.values
+    def options(line: Line, x: float, seed: int) -> dict[str, Any]:
+        if figure.name == "makespan":
+            return _options(request, line, seed, int(x))
+        if figure.name == "cluster-sizes-makespan":  # the published number of jobs is unknown; 500 are nearest
+            v100 = round(100 * x)
+            cluster = f"v100={v100},k80={100 - v100}" if x < 1.0 else "v100=100"
+            return {"cluster": cluster, **_options(request, line, seed, 100 if request.quick else 500)}
+        if timed:  # the first allocation of jobs that all arrive at time 0: drawn ones, since traces have too few
+            gpus = 36 if "108 GPUs" in line.name else int(x) // 4
+            cluster = ",".join(f"{kind}={gpus}" for kind in KINDS)
+            return {"cluster": cluster, **_options(replace(request, traces=None), line, 0, int(x))}
+        return {**_options(request, line, seed), RATE: x}
 
-    return figure.over_x(request, lambda line, load, seed: {**_options(request, line, seed), RATE: load}, loads)
+    def values(line: Line) -> Sequence[Any]:
+        names = {f"{line.name}{label}" for label in figure.columns}
+        known = {one.x for one in published("gavel") if one.figure == figure.name and one.line in names}
+        numbers = sorted(x for x in known if isinstance(x, float))
+        if timed:
+            least, most = 1 if "108 GPUs" in line.name else 32, 64 if request.quick else 4096  # gangs have up to 8 GPUs
+            return [x for x in numbers if least <= x <= most]
+        return numbers or figure.values
 
-
-def _published_x(figure: Figure, line: str) -> list[float]:
-    values = (value for value in published("gavel") if (value.figure, value.line) == (figure.name, line))
-    return sorted({value.x for value in values if isinstance(value.x, float)})
-
-
-def _makespan(request: Request, figure: Figure) -> Figure:
-    return figure.over_x(request, lambda line, jobs, seed: _options(request, line, seed, int(jobs)))
-
-
-def _makespan_ratio(request: Request, figure: Figure) -> Figure:
-    """Return ratios over the share of V100. The published number of jobs is unknown; 500 have the nearest ratios."""
-
-    def options(line: Line, share: float, seed: int) -> dict[str, Any]:
-        v100 = round(100 * share)
-        cluster = f"v100={v100},k80={100 - v100}" if share < 1.0 else "v100=100"
-        return {"cluster": cluster, **_options(request, line, seed, 100 if request.quick else 500)}
-
-    return figure.over_x(request, options)
-
-
-def _policy_runtimes(request: Request, figure: Figure) -> Figure:
-    """Measure the first allocation of jobs that all arrive at time 0. The jobs are drawn: traces have too few."""
-    drawn = replace(request, traces=None)
-
-    def counts(line: Line) -> list[float]:
-        least, most = 1 if "108 GPUs" in line.name else 32, 64 if request.quick else 4096  # gangs have up to 8 GPUs
-        return [count for count in _published_x(figure, line.name) if least <= count <= most]
-
-    def options(line: Line, count: float, _seed: int) -> dict[str, Any]:
-        gpus = 36 if "108 GPUs" in line.name else int(count) // 4
-        cluster = ",".join(f"{kind}={gpus}" for kind in KINDS)
-        return {"cluster": cluster, **_options(drawn, line, 0, int(count))}
-
-    return figure.over_x(replace(request, seeds=()), options, counts)
+    return figure.over_x(replace(request, seeds=()) if timed else request, options, values)
 
 
-def _hierarchical(_request: Request, figure: Figure) -> Figure:
+def _hierarchical(figure: Figure) -> Figure:
     """Solve the published example: one job every four steps, six for each of three entities of weight 1, 2 and 3."""
     rates = load_speed_table(SPEEDS).rates
     models = [model for model, by_gang in rates[KINDS[0]].items() if 1 in by_gang]
     draws = Random(0)  # noqa: S311 - Gavel's generator
-    tasks = [_entity_task(number, draws.choice(models), rates) for number in range(18)]
-    marks = []
+    tasks, marks = [], []
+    for number in range(18):
+        model = draws.choice(models)
+        rate = {kind: rates[kind][model].get(1, 0.0) for kind in KINDS}
+        entity = f"entity {number // 6}"
+        tasks.append(SharingTask(name=f"{number}", speeds=rate, weight=number % 2 + 1.0, entity=entity))
     for count in range(1, len(tasks) + 1):
         step, active = 4.0 * count - 3.0, tasks[:count]
         speeds = _effective_speeds(active)
@@ -211,16 +186,4 @@ def _effective_speeds(tasks: Sequence[SharingTask]) -> list[float]:
     return [shares.speeds[task.name] / fmean(task.speeds.values()) for task in tasks]
 
 
-def _entity_task(number: int, model: str, rates: Mapping[str, Mapping[str, Mapping[int, float]]]) -> SharingTask:
-    speeds = {kind: rates[kind][model].get(1, 0.0) for kind in KINDS}
-    return SharingTask(name=f"{number}", speeds=speeds, weight=number % 2 + 1.0, entity=f"entity {number // 6}")
-
-
-_MAKERS: Final[Mapping[str, Callable[[Request, Figure], Figure]]] = {
-    "makespan": _makespan,
-    "hierarchical": _hierarchical,
-    "hierarchical-total": _hierarchical,
-    "policy-runtimes": _policy_runtimes,
-    "cluster-sizes-makespan": _makespan_ratio,
-}
-GAVEL: Final = Experiment.read("gavel", lambda request, figure: _MAKERS.get(figure.name, _over_load)(request, figure))
+GAVEL: Final = Experiment.read("gavel", _make)

@@ -7,10 +7,9 @@ backfilling plans 24 hours ahead every 5 minutes.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -19,13 +18,12 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from bftrain.errors import BadInput, Interrupted
+from bftrain.errors import BadInput
 from bftrain.files import write_text
-from bftrain.text_formats import counted
 from bftrain.values import wire
 from bftrain_datasets.scheduling.schedule_settings import CORES, ScheduleSettings
 from bftrain_datasets.scheduling.scheduling import campaigns_table, read, simulate, utilisation_table
-from bftrain_replay.reproducing.experiment import PUBLISHED, Experiment, Figure, Mark, Request, distribution
+from bftrain_replay.reproducing.experiment import PUBLISHED, Experiment, Figure, Mark, Request
 from bftrain_replay.sweeping.outcome_cache import program_sha256
 
 Runs = Mapping[str, tuple[Path, Mapping[str, Any]]]  # logs and options, by name
@@ -43,7 +41,6 @@ _POLICIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "fair share": {"policy": "fairshare", "decay": "published", "half_life_s": 86_400.0},
 }
 _QUICK_JOBS: Final = 3000
-_LEAST_SHOWN: Final = 1000  # jobs done, for a progress bar
 _PERIODS: Final = 100  # number of utilization periods
 _MOST_STRETCH: Final = 10.0  # cap of the heat map; larger values count here
 
@@ -68,10 +65,8 @@ class ScheduleCurves(msgspec.Struct, frozen=True):
 
     def by_user(self) -> list[float]:
         """Return the mean stretch of each user's campaigns, in ascending order."""
-        stretches = defaultdict(list)
-        for user, stretch in zip(self.user, self.stretch, strict=True):
-            stretches[user].append(stretch)
-        return sorted(map(fmean, stretches.values()))
+        _, user = np.unique(self.user, return_inverse=True)
+        return sorted((np.bincount(user, self.stretch) / np.bincount(user)).tolist())
 
 
 def _schedule(log: Path, options: Mapping[str, Any], tell: Callable[[float, int], None]) -> ScheduleCurves:
@@ -80,8 +75,7 @@ def _schedule(log: Path, options: Mapping[str, Any], tell: Callable[[float, int]
     span_s = max(workload.jobs.submit_s[-1], 1.0)
 
     def watch(at_s: float, jobs: int) -> bool:
-        if jobs >= _LEAST_SHOWN:
-            tell(100.0 * min(at_s / span_s, 1.0), jobs)
+        tell(100.0 * min(at_s / span_s, 1.0), jobs)
         return True
 
     result = simulate(workload, settings, watch=watch)
@@ -98,19 +92,15 @@ def _schedule_all(request: Request, runs: Runs) -> dict[str, ScheduleCurves]:
     The name of a kept schedule contains a hash of the log, the options and the program, so a stale one is never used.
     """
     schedules: dict[str, ScheduleCurves] = {}
-    try:
-        for name, (log, options) in runs.items():
-            digest = hashlib.sha256(log.read_bytes())
-            digest.update(wire.encode((sorted(options.items()), program_sha256())))
-            file_name = f"{name.replace(': ', '-').replace(' ', '-')}-{digest.hexdigest()[:16]}.json"
-            path = request.folder / file_name
-            if not path.exists():
-                curves = _schedule(log, options, partial(request.tell, name))
-                write_text(request.input_path(file_name, lambda _: True, "schedule"), wire.encode(curves).decode())
-            schedules[name] = wire.decode(path.read_bytes(), ScheduleCurves, where=str(path), fix="delete this file")
-    except KeyboardInterrupt as error:
-        kept = f"{len(schedules):,} of {counted(len(runs), 'schedule')} are done and kept in {request.folder}"
-        raise Interrupted(f"interrupted; {kept}; the same command continues") from error
+    for name, (log, options) in runs.items():
+        digest = hashlib.sha256(log.read_bytes())
+        digest.update(wire.encode((sorted(options.items()), program_sha256())))
+        file_name = f"{name.replace(': ', '-').replace(' ', '-')}-{digest.hexdigest()[:16]}.json"
+        path = request.folder / file_name
+        if not path.exists():
+            curves = _schedule(log, options, partial(request.tell, name))
+            write_text(request.input_path(file_name, lambda _: True, "schedule"), wire.encode(curves).decode())
+        schedules[name] = wire.decode(path.read_bytes(), ScheduleCurves, where=str(path), fix="delete this file")
     return schedules
 
 
@@ -128,33 +118,27 @@ def _slides(request: Request) -> Iterator[Mark]:
             yield Mark(line, f"{example}: {quantity}, user {user}", value)
 
 
-def _summary(line: str, curves: ScheduleCurves) -> Iterator[Mark]:
-    yield Mark(line, "mean of campaigns", float(np.mean(curves.stretch)))
-    yield Mark(line, "mean of users", float(np.mean(curves.by_user())))
-    for percent in (50, 90, 95, 100):
-        value = float(np.percentile(curves.stretch, percent, method="higher"))
-        yield Mark(line, f"{percent} %", value)
-    yield Mark(line, "utilization, %", 100.0 * curves.mean_used(1)[0])
+def _of_run(figure: str, line: str, curves: ScheduleCurves) -> Iterator[Mark]:
+    """Yield the values of one schedule in a figure."""
+    percents = {"cdf": range(1, 101), "summary": (50, 90, 95, 100)}.get(figure, ())
+    stretches = zip(percents, np.percentile(curves.stretch, percents, method="higher").tolist(), strict=True)
+    if figure == "cdf":
+        yield from (Mark(line, stretch, percent / 100.0) for percent, stretch in stretches)
+    elif figure == "users":
+        yield from (Mark(line, float(index), stretch) for index, stretch in enumerate(curves.by_user()))
+    elif figure == "utilization":
+        means = enumerate(curves.mean_used(_PERIODS))
+        yield from (Mark(line, (period + 0.5) / _PERIODS, mean) for period, mean in means)
+    else:
+        yield Mark(line, "mean of campaigns", fmean(curves.stretch))
+        yield Mark(line, "mean of users", fmean(curves.by_user()))
+        yield from (Mark(line, f"{percent} %", stretch) for percent, stretch in stretches)
+        yield Mark(line, "utilization, %", 100.0 * curves.mean_used(1)[0])
 
 
-def _cdf(line: str, curves: ScheduleCurves) -> Iterator[Mark]:
-    percents = range(1, 101)
-    values = np.percentile(curves.stretch, percents, method="higher").tolist()
-    return distribution(line, zip(values, (percent / 100.0 for percent in percents), strict=True))
-
-
-def _users(line: str, curves: ScheduleCurves) -> Iterator[Mark]:
-    return (Mark(line, float(index), stretch) for index, stretch in enumerate(curves.by_user()))
-
-
-def _utilization(line: str, curves: ScheduleCurves) -> Iterator[Mark]:
-    means = enumerate(curves.mean_used(_PERIODS))
-    return (Mark(line, (period + 0.5) / _PERIODS, mean) for period, mean in means)
-
-
-def _heat(request: Request) -> Iterator[Mark]:
+def _heat(schedules: Mapping[str, ScheduleCurves]) -> Iterator[Mark]:
     counts: Counter[tuple[float, float]] = Counter()
-    for run, curves in _log_schedules(request).items():
+    for run, curves in schedules.items():
         before = np.searchsorted(curves.time_s, curves.created_s)  # the utilization just before the submission
         used = np.append(0.0, curves.used)[before]
         x = np.ceil(np.maximum(used, 0.51) * 20.0) / 20.0
@@ -162,11 +146,6 @@ def _heat(request: Request) -> Iterator[Mark]:
         for cell in zip(x.tolist(), y.tolist(), strict=True):
             counts[cell] += 1 if run.endswith(": OStrich") else -1
     return (Mark(f"{stretch:g}", used, float(count)) for (used, stretch), count in sorted(counts.items()))
-
-
-def _log_schedules(request: Request) -> dict[str, ScheduleCurves]:
-    """Return the schedules of the logs by both policies."""
-    return request.once("schedules", lambda: _schedule_all(request, _log_runs(request)))
 
 
 def _log_runs(request: Request) -> Runs:
@@ -185,20 +164,14 @@ def _log_runs(request: Request) -> Runs:
     }
 
 
-_OF_RUN: Final[Mapping[str, Callable[[str, ScheduleCurves], Iterator[Mark]]]] = {
-    "summary": _summary,
-    "cdf": _cdf,
-    "users": _users,
-    "utilization": _utilization,
-}
-
-
 def _make(request: Request, figure: Figure) -> Figure:
-    """Add the values of all schedules."""
-    if read := _OF_RUN.get(figure.name):
-        marks = chain.from_iterable(read(run, curves) for run, curves in _log_schedules(request).items())
-    else:
-        marks = chain(_slides(request) if figure.name == "slides" else _heat(request))
+    """Add the values of all schedules: of the two examples, or of the logs by both policies."""
+    if figure.name == "slides":
+        return replace(figure, computed_marks=tuple(_slides(request)))
+    schedules = request.once("schedules", lambda: _schedule_all(request, _log_runs(request)))
+    if figure.name == "heat":
+        return replace(figure, computed_marks=tuple(_heat(schedules)))
+    marks = (mark for run, curves in schedules.items() for mark in _of_run(figure.name, run, curves))
     return replace(figure, computed_marks=tuple(marks))
 
 
