@@ -5,8 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from bftrain_replay.run.glossary import GLOSSARY, GlossaryEntry, GlossaryTopic, entry_of
-from bftrain_replay.run.summary_figures import FIGURES, PARTS, SummaryFigure
+from bftrain_replay.run.summary_figures import (
+    FIGURES,
+    GLOSSARY,
+    PARTS,
+    GlossaryEntry,
+    GlossaryTopic,
+    SummaryFigure,
+    entry_of,
+)
 
 _FIRST_WORDS = """\
 # Glossary

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from bftrain_replay.run.glossary import GlossaryEntry
+    from bftrain_replay.run.summary_figures import GlossaryEntry
 
 
 def _offered(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from bftrain_replay.run.glossary import GLOSSARY
+    from bftrain_replay.run.summary_figures import GLOSSARY
 
     return [CompletionItem(entry.key, help=entry.meaning) for entry in GLOSSARY if entry.key.startswith(incomplete)]
 
@@ -43,8 +43,7 @@ def command(figures: tuple[str, ...], folder: Path | None, out: Output) -> None:
     """Explain each FIGURE, or list all figures: meaning, formula and page."""
     from msgspec import structs
 
-    from bftrain_replay.run.glossary import GLOSSARY, find_entry
-    from bftrain_replay.run.summary_figures import FIGURES
+    from bftrain_replay.run.summary_figures import FIGURES, GLOSSARY, find_entry
 
     labels = {figure.label: figure.name for figure in FIGURES}
     entries = [find_entry(name, labels) for name in figures] or list(GLOSSARY)
@@ -55,8 +54,7 @@ def command(figures: tuple[str, ...], folder: Path | None, out: Output) -> None:
 
 def _values(entry: GlossaryEntry, folder: Path) -> dict[str, str]:
     """Return the values of the figure in a replay: label -> value."""
-    from bftrain_replay.run.glossary import entry_of
-    from bftrain_replay.run.summary_figures import FIGURES
+    from bftrain_replay.run.summary_figures import FIGURES, entry_of
     from bftrain_replay.saved_run import load_run
 
     summary = load_run(folder).summary
@@ -71,8 +69,7 @@ def _in_words(entries: list[GlossaryEntry], values: Mapping[str, Mapping[str, st
 
 
 def _lines(entry: GlossaryEntry, values: Mapping[str, Any]) -> Iterator[str]:
-    from bftrain_replay.run.glossary import entry_of
-    from bftrain_replay.run.summary_figures import FIGURES
+    from bftrain_replay.run.summary_figures import FIGURES, entry_of
 
     names = [figure.label for figure in FIGURES if entry_of(figure.name) is entry] or list(entry.also)
     yield f"{entry.key}: {'; '.join(names)}" if names else entry.key

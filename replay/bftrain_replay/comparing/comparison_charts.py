@@ -28,7 +28,7 @@ _USEFUL: Final = "Work that counts"
 _UNUSED: Final = [cause.name for cause in CAUSES if not cause.lost]
 BAR_COLOURS: Final = {  # more colours than the waterfall, where bars have names next to them
     _USEFUL: "@used",
-    **{cause.name: cause.colour for cause in CAUSES},
+    **{cause.name: cause.figure.colour for cause in CAUSES},
     **{name: f"@reason{place}" for place, name in enumerate(_UNUSED)},
 }
 

@@ -11,10 +11,9 @@ import msgspec
 from bftrain import text_formats
 from bftrain_replay.drawing.figure import TOOLTIP, ChartFigure, category, quantity
 from bftrain_replay.drawing.html_page import HtmlCell, HtmlTable
-from bftrain_replay.run.glossary import GLOSSARY_OF
 from bftrain_replay.run.headline import harvest_node_h, ran_out
 from bftrain_replay.run.run import Run
-from bftrain_replay.run.summary_figures import LOST, UNUSED
+from bftrain_replay.run.summary_figures import FIGURE_OF, GLOSSARY_OF, SummaryFigure
 from bftrain_replay.simulation.node_time_ledger import UnusedReason
 from bftrain_replay.simulation.task_progress import SampleLoss
 
@@ -32,31 +31,15 @@ _HINTS: Final = 4
 _LEAST_SHARE: Final = 0.002  # fraction of the idle node-time; smaller steps are not worth an action
 
 
-class IdleCause(msgspec.Struct, frozen=True, kw_only=True):
-    """One use or loss of idle node-time; ``key`` names it in files, the glossary explains it.
+class IdleCause(msgspec.Struct, frozen=True):
+    """One use or loss of idle node-time; ``key`` names it in files, and ``figure`` describes it.
 
-    ``ends`` completes a sentence that starts with a number of node-hours; without it ``meaning`` gives the reason for
-    unused nodes. ``explanation`` describes influences apart from settings; it is empty where only settings matter, and
-    replays try these (:mod:`bftrain_replay.run.variations`).
+    Its ``ends`` completes a sentence that starts with a number of node-hours; without it ``meaning`` gives the reason
+    for unused nodes. Its ``explanation`` describes influences apart from settings; it is empty where only settings
+    matter, and replays try these (:mod:`bftrain_replay.run.variations`).
     """
 
     key: UnusedReason | SampleLoss
-    ends: str = ""
-    colour: str = "@unused"
-    explanation: str = ""
-
-    @property
-    def name(self) -> str:
-        """Its label, at the beginning of a line."""
-        if self.key is UnusedReason.NOT_WORTH:
-            return "Not worth a start"  # the label is shorter, for narrow tables
-        label = LOST[self.key] if isinstance(self.key, SampleLoss) else UNUSED[self.key]
-        return f"{label[:1].upper()}{label[1:]}"
-
-    @property
-    def meaning(self) -> str:
-        """Its meaning, in the words of the glossary."""
-        return GLOSSARY_OF[f"{'lost' if self.lost else 'unused'}.{self.key}"].meaning
 
     @property
     def lost(self) -> bool:
@@ -64,65 +47,31 @@ class IdleCause(msgspec.Struct, frozen=True, kw_only=True):
         return isinstance(self.key, SampleLoss)
 
     @property
+    def figure(self) -> SummaryFigure:
+        """Its share of the idle node-time."""
+        return FIGURE_OF[f"{'lost' if self.lost else 'unused'}.{self.key}"]
+
+    @property
+    def name(self) -> str:
+        """Its label, at the beginning of a line."""
+        if self.key is UnusedReason.NOT_WORTH:
+            return "Not worth a start"  # the label is shorter, for narrow tables
+        label = self.figure.label.removeprefix("unused: ").removeprefix("lost to ")
+        return f"{label[:1].upper()}{label[1:]}"
+
+    @property
+    def meaning(self) -> str:
+        """Its meaning, in the words of the glossary."""
+        return GLOSSARY_OF[self.figure.name].meaning
+
+    @property
     def happened(self) -> str:
         """The rest of a sentence that starts with a number of node-hours."""
-        return self.ends or f"stayed unused because {self.meaning}"
+        return self.figure.ends or f"stayed unused because {self.meaning}"
 
 
-CAUSES: Final = (
-    IdleCause(
-        key=UnusedReason.NO_TASK,
-        explanation="The submitted tasks have enough nodes: only additional or longer tasks use this time.",
-    ),
-    IdleCause(
-        key=UnusedReason.TASK_CAP,
-        ends="stayed unused because the competing tasks were at their maximum while other tasks waited",
-    ),
-    IdleCause(
-        key=UnusedReason.AT_MAXIMUM,
-        explanation="The number of tasks and their maximum sizes (max_nodes) limit the used nodes.",
-    ),
-    IdleCause(
-        key=UnusedReason.BELOW_MINIMUM,
-        ends="stayed unused because they were fewer nodes than any waiting task needs",
-        explanation="Only tasks that run on fewer nodes (min_nodes) can use them.",
-    ),
-    IdleCause(
-        key=UnusedReason.NOT_WORTH,
-        explanation="How much it is depends on what rescaling and start-up cost, and on how long nodes stay.",
-    ),
-    IdleCause(
-        key=UnusedReason.UNDECIDED,
-        ends="stayed unused until a decision on them took effect",
-        explanation="How much it is depends on how soon decisions take effect: --decision-latency and --min-interval.",
-    ),
-    IdleCause(key=UnusedReason.OTHER_KIND, explanation="Only tasks with a measured speed on these nodes can use them."),
-    IdleCause(
-        key=SampleLoss.START_UP,
-        ends="passed while tasks started on new nodes",
-        colour="@start",
-        explanation="It depends on the duration of a start: launching workers and reading a checkpoint.",
-    ),
-    IdleCause(key=SampleLoss.RESCALING, ends="went by while running tasks changed their size", colour="@rescaling"),
-    IdleCause(
-        key=SampleLoss.PREEMPTION,
-        ends="of work had to be repeated after preemptions",
-        colour="@preempted",
-        explanation="How much it is depends on how tasks keep their progress: --progress.",
-    ),
-    IdleCause(
-        key=SampleLoss.UNNOTICED,
-        ends="went to tasks that were finished already, before that was noticed",
-        colour="@unnoticed",
-        explanation="This is a rule of the published replayer; realistic replays react immediately.",
-    ),
-    IdleCause(
-        key=SampleLoss.SPREAD,
-        ends="were lost since tasks ran more slowly where they lay on more places than they had to",
-        colour="@spread",
-        explanation="How much it is depends on the placement, and on the sizes that fit into one place.",
-    ),
-)
+_BEFORE: Final = (SampleLoss.START_UP, SampleLoss.RESCALING)  # losses of changes, before the others
+CAUSES: Final = (*map(IdleCause, (*UnusedReason, *dict.fromkeys((*_BEFORE, *SampleLoss)))),)
 
 
 def node_hours(summary: Mapping[str, Any], cause: IdleCause) -> float:
@@ -191,7 +140,7 @@ def _rows(run: Run) -> list[dict[str, Any]]:
     rows = [row(run.words(_ALL), (0.0, idle_h), "@idle")]
     left = idle_h
     for cause, hours in steps(run):
-        rows.append(row(run.words(cause.name), (left - hours, left), cause.colour))
+        rows.append(row(run.words(cause.name), (left - hours, left), cause.figure.colour))
         left -= hours
     rows.append(row(_USEFUL, (0.0, harvest_node_h(summary)), "@used"))
     if _has_bar(summary):

@@ -26,11 +26,10 @@ from bftrain_replay.reporting.over_time import holders, nodes
 from bftrain_replay.reporting.task_sizes import idle_pieces, model_table, sizes
 from bftrain_replay.reporting.user_shares import shares_so_far, users_over_time
 from bftrain_replay.run import decider_counts, headline
-from bftrain_replay.run.glossary import meaning_of
 from bftrain_replay.run.harvest_by_block import WeeklyHarvest, interval, too_narrow
 from bftrain_replay.run.headline import ENOUGH_WORK, RAN_OUT, harvest_node_h, idle_on_average, ran_out
 from bftrain_replay.run.run import Run
-from bftrain_replay.run.summary_figures import FIGURE_OF, FIGURES, FigurePlace
+from bftrain_replay.run.summary_figures import FIGURE_OF, FIGURES, FigurePlace, meaning_of
 from bftrain_replay.run.tables import SECONDS_AN_HOUR
 from bftrain_replay.run.variations import AS_TASKS_SAY, COSTS, LEAST_GAIN, PROGRESS, SensitivityRow
 from bftrain_replay.simulation.progress_kept import DISK, MEMORY, ProgressKept
@@ -179,8 +178,8 @@ def _explanations(run: Run) -> Iterator[tuple[str, float, HtmlText]]:
         return f"<code>{found[0]}</code>{'' if text is None else escape(f' (now {text})')}"
 
     for cause, hours in hints(run):
-        if cause.explanation and cause.key not in answered:
-            text = re.sub(r"--[a-z-]+[a-z]", marked, escape(run.words(cause.explanation)))
+        if cause.figure.explanation and cause.key not in answered:
+            text = re.sub(r"--[a-z-]+[a-z]", marked, escape(run.words(cause.figure.explanation)))
             yield run.words(cause.name), hours, HtmlText(text)
 
 

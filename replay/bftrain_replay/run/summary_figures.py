@@ -1,7 +1,8 @@
-"""Every figure of a summary: its label, unit, format, better direction, and where it is shown.
+"""Every figure of a summary: its label, unit, format, better direction, meaning, and where it is shown.
 
-The terminal, report pages, comparisons and sweeps all read :data:`FIGURES`. A new figure needs a field of
-:class:`ReplaySummary`, which is then in ``summary.json`` and in the tables of sweeps, and a line here.
+The terminal, pages, comparisons, sweeps, ``bftrain explain`` and the glossary all read ``figures.toml``. A new figure
+needs a field of :class:`ReplaySummary`, which is then in ``summary.json`` and in the tables of sweeps, and an entry
+there; a figure that is computed from others needs a line in ``_COMPUTED`` instead of the field.
 """
 
 from __future__ import annotations
@@ -9,34 +10,57 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from functools import partial
+from importlib.resources import files
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
-from bftrain import text_formats
-from bftrain_replay.run import glossary
+from bftrain import text_formats, toml_io
+from bftrain.errors import UnknownName, fold, near
 from bftrain_replay.run.headline import efficiency_text, field_of, harvest_node_h
-from bftrain_replay.simulation.node_time_ledger import UnusedReason
 from bftrain_replay.simulation.task_progress import SampleLoss
 
-UNUSED: Final[Mapping[UnusedReason, str]] = {
-    UnusedReason.NO_TASK: "no task left",
-    UnusedReason.TASK_CAP: "too few compete",
-    UnusedReason.AT_MAXIMUM: "tasks are full",
-    UnusedReason.BELOW_MINIMUM: "too few nodes",
-    UnusedReason.NOT_WORTH: "not worth it",
-    UnusedReason.UNDECIDED: "not yet decided",
-    UnusedReason.OTHER_KIND: "tasks use other kinds",
-}
-LOST: Final[Mapping[SampleLoss, str]] = {
-    SampleLoss.PREEMPTION: "preemption",
-    SampleLoss.RESCALING: "rescaling",
-    SampleLoss.START_UP: "start-up",
-    SampleLoss.UNNOTICED: "late notice of finish",
-    SampleLoss.SPREAD: "spreading",
-}
 PARTS: Final = {"mean": "mean", "p50": "median", "p95": "p95", "p99": "p99", "max": "max"}
+
+
+class GlossaryTopic(StrEnum):
+    """Headings of the glossary."""
+
+    HARVEST = "Harvest"
+    UNUSED = "Why idle nodes stayed unused"
+    LOST = "How work was lost"
+    TASKS = "Tasks"
+    ROUNDS = "Time shared in rounds"
+    DECISIONS = "Decisions and run time"
+    SITE = "For a site"
+
+
+_PAGES: Final = {
+    GlossaryTopic.HARVEST: "docs/explanation/semantics.md#yardsticks",
+    GlossaryTopic.UNUSED: "docs/explanation/semantics.md#node-time",
+    GlossaryTopic.LOST: "docs/explanation/semantics.md#node-time",
+    GlossaryTopic.TASKS: "docs/reference/results.md#task-durations-and-fairness",
+    GlossaryTopic.ROUNDS: "docs/how-to/rounds.md",
+    GlossaryTopic.DECISIONS: "docs/reference/results.md",
+    GlossaryTopic.SITE: "docs/how-to/assess.md",
+}
+
+
+class GlossaryEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure: its ``key`` in files, its meaning and formula, and further reading; ``also`` are other names."""
+
+    key: str
+    meaning: str
+    topic: GlossaryTopic
+    formula: str = ""
+    page: str
+    also: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The meaning as a sentence."""
+        return f"{self.meaning[:1].upper()}{self.meaning[1:]}."
 
 
 class FigureUnit(StrEnum):
@@ -100,6 +124,7 @@ class SummaryFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One figure. ``name`` is its path in ``summary.json``, or a separate name if ``value`` computes it.
 
     ``text`` replaces the plain format for figures with several numbers. Comparisons omit figures without a ``topic``.
+    ``ends``, ``colour`` and ``explanation`` describe a part of the idle node-time on the page of a replay.
     """
 
     name: str
@@ -112,6 +137,9 @@ class SummaryFigure(msgspec.Struct, frozen=True, kw_only=True):
     places: frozenset[FigurePlace] = frozenset()
     value: Callable[[object], float | None] | None = None
     text: Callable[[Mapping[str, Any]], str] | None = None
+    ends: str = ""
+    colour: str = "@unused"
+    explanation: str = ""
 
     @property
     def column(self) -> str:
@@ -126,7 +154,7 @@ class SummaryFigure(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def about(self) -> str:
         """Its meaning, from the glossary."""
-        return glossary.meaning_of(self.name)
+        return meaning_of(self.name)
 
     @property
     def cluster_label(self) -> str:
@@ -166,166 +194,102 @@ def _of_idle(part_h: Callable[[object], float]) -> Callable[[object], float | No
     return lambda summary: _share(part_h(summary), field_of(summary, "idle_node_h"))
 
 
-def _lost_h(*losses: SampleLoss) -> Callable[[object], float]:
+def _lost_h(*losses: str) -> Callable[[object], float]:
     return lambda summary: math.fsum(field_of(summary, f"lost.{loss}.node_h") or 0.0 for loss in losses)
 
 
-def _lost(
-    loss: SampleLoss, label: str = "", when: ShownWhen = ShownWhen.ALWAYS, places: frozenset[FigurePlace] = frozenset()
-) -> SummaryFigure:
-    return _shares(
-        name=f"lost.{loss}",
-        label=label or f"lost to {LOST[loss]}",
-        better=_LESS,
-        topic=_LOSSES,
-        when=when,
-        places=places,
-        value=_of_idle(_lost_h(loss)),
-    )
+def _computed(name: str) -> Callable[[object], float | None] | None:
+    """Return the function that computes a figure; ``None`` for a field of the summary."""
+    of, _, part = name.partition(".")
+    if of == "unused":
+        return _of_idle(lambda summary: field_of(summary, f"unused_node_h.{part}") or 0.0)
+    if of == "lost" and not part.endswith(".node_h"):
+        return _of_idle(_lost_h(*([part] if part else SampleLoss)))
+    if name.startswith("harvested_of_"):
+        reference = f"{name.removeprefix('harvested_of_')}_samples"
+        return lambda summary: _share(field_of(summary, "harvested"), field_of(summary, reference))
+    return _COMPUTED.get(name)
 
 
-def _unused_h(reason: UnusedReason) -> Callable[[object], float]:
-    return lambda summary: field_of(summary, f"unused_node_h.{reason}") or 0.0
+_COMPUTED: Final[Mapping[str, Callable[[object], float | None]]] = {
+    "harvest_node_h": harvest_node_h,
+    "harvest_share": _of_idle(harvest_node_h),
+    "doubtful_share": lambda summary: field_of(summary, "doubtful.share"),
+    "lost_to_changes": _of_idle(_lost_h(SampleLoss.RESCALING, SampleLoss.START_UP)),
+}
+_TEXTS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
+    "efficiency": efficiency_text,
+    "tasks_finished": lambda summary: f"{summary['tasks_finished']:,} of {summary['tasks']:,}",
+}
+_EXPLAINED: Final = ("meaning", "formula", "also")  # fields of the glossary alone
 
 
-_samples, _shares, _hours, _times, _measured, _counts, _ratios = (
-    partial(SummaryFigure, unit=unit) for unit in FigureUnit
-)
-_MORE, _LESS = BetterDirection
-_HARVEST, _NODE_TIME, _LOSSES, _TASKS, _ROUNDS, _DECISIONS = FigureTopic
-_BOTH, _TERMINAL, _PAGE = frozenset(FigurePlace), frozenset({FigurePlace.TERMINAL}), frozenset({FigurePlace.PAGE})
-_KNOWN, _NOT_ZERO, _DIFFERENT = ShownWhen.KNOWN, ShownWhen.NOT_ZERO, ShownWhen.DIFFERENT
+def _read() -> tuple[tuple[GlossaryEntry, ...], tuple[SummaryFigure, ...]]:
+    """Return the glossary by topic, and all figures in the order of tables."""
+    rows = toml_io.parse(files("bftrain_replay.run").joinpath("figures.toml").read_text("utf-8"), "figures.toml")
+    entries, figures = [], list[SummaryFigure]()
+    for key, row in rows.items():
+        explained = {name: row.pop(name) for name in _EXPLAINED if name in row}
+        if (topic := row.pop("topic", None)) is not None:
+            explained |= {"key": key, "topic": topic, "page": _PAGES[GlossaryTopic(topic)]}
+            entries.append(msgspec.convert(explained, GlossaryEntry))
+        if "label" in row:
+            figures += _figures(key, row)
+    return tuple(sorted(entries, key=lambda entry: [*GlossaryTopic].index(entry.topic))), tuple(figures)
 
 
-def _parts(
-    make: Callable[..., SummaryFigure],
-    name: str,
-    label: str,
-    *parts: str,
-    topic: FigureTopic | None = None,
-    places: frozenset[FigurePlace] = frozenset(),
-) -> Iterator[SummaryFigure]:
-    """Yield a figure for each part of a distribution, such as the mean; smaller values are better."""
-    for part in parts:
-        text = f"{label}, {PARTS[part]}"
-        yield make(name=f"{name}.{part}", label=text, better=_LESS, topic=topic, when=_KNOWN, places=places)
-
-
-def _harvested_of(reference: str, label: str, places: frozenset[FigurePlace] = frozenset()) -> SummaryFigure:
-    """Return the harvest as a share of a reference harvest; more is better."""
-    return _shares(
-        name=f"harvested_of_{reference}",
-        label=f"harvest / {label}",
-        better=_MORE,
-        topic=_HARVEST,
-        when=_KNOWN,
-        places=places,
-        value=lambda summary: _share(field_of(summary, "harvested"), field_of(summary, f"{reference}_samples")),
-    )
-
-
-FIGURES: Final = (
-    _times(name="simulated_s", label="time simulated", topic=_HARVEST, when=_DIFFERENT),
-    _samples(name="harvested", label="harvest, samples", short="harvested", better=_MORE, topic=_HARVEST, places=_BOTH),
-    _hours(name="harvest_node_h", label="harvest, node-hours", topic=_HARVEST, value=harvest_node_h),
-    _shares(name="harvest_share", label="harvest / idle node-time", topic=_HARVEST, value=_of_idle(harvest_node_h)),
-    _shares(
-        name="efficiency",
-        label="efficiency U",
-        better=_MORE,
-        topic=_HARVEST,
-        when=_KNOWN,
-        places=_BOTH,
-        text=efficiency_text,
-    ),
-    _shares(name="ceiling_efficiency", label="U without costs", topic=_HARVEST, when=_KNOWN),
-    _harvested_of("ceiling", "without costs"),
-    _harvested_of("bound", "proven bound", _BOTH),
-    _harvested_of("one_each", "one task per node", _PAGE),
-    _hours(name="idle_node_h", label="idle node-hours", topic=_NODE_TIME),
-    _hours(name="used_node_h", label="idle node-hours used"),
-    _shares(
-        name="doubtful_share",
-        label="idle node-time, doubtful",
-        topic=_NODE_TIME,
-        when=_NOT_ZERO,
-        value=lambda summary: field_of(summary, "doubtful.share"),
-    ),
-    _shares(
-        name="coverage", label="idle node-time used", short="coverage", better=_MORE, topic=_NODE_TIME, places=_BOTH
-    ),
-    *(
-        _shares(
-            name=f"unused.{why}",
-            label=f"unused: {label}",
-            topic=_NODE_TIME,
-            when=_NOT_ZERO,
-            value=_of_idle(_unused_h(why)),
+def _figures(key: str, row: dict[str, Any]) -> Iterator[SummaryFigure]:
+    parts: Mapping[str, Sequence[str]] = row.pop("parts", {})
+    topic = row.pop("group", None)
+    figure = msgspec.convert({**row, "name": key, "topic": topic}, SummaryFigure)
+    if not parts:
+        yield replace(figure, value=_computed(key), text=_TEXTS.get(key))
+    for part, places in parts.items():  # smaller values are better
+        shown = frozenset(map(FigurePlace, {*places} - {_COMPARED}))
+        yield replace(
+            figure,
+            name=f"{key}.{part}",
+            label=f"{figure.label}, {PARTS[part]}",
+            better=BetterDirection.LESS,
+            topic=figure.topic if _COMPARED in places else None,
+            when=ShownWhen.KNOWN,
+            places=shown,
         )
-        for why, label in UNUSED.items()
-    ),
-    _shares(name="lost", label="lost in all", better=_LESS, topic=_LOSSES, value=_of_idle(_lost_h(*SampleLoss))),
-    _lost(SampleLoss.PREEMPTION, places=_BOTH),
-    _shares(
-        name="lost_to_changes",
-        label="lost to rescaling, start-up",
-        better=_LESS,
-        places=_BOTH,
-        value=_of_idle(_lost_h(SampleLoss.RESCALING, SampleLoss.START_UP)),
-    ),
-    _lost(SampleLoss.RESCALING),
-    _lost(SampleLoss.START_UP),
-    _lost(SampleLoss.UNNOTICED, label="lost to late notice of finish", when=_NOT_ZERO, places=_TERMINAL),
-    _lost(SampleLoss.SPREAD, label="lost to spreading", when=_NOT_ZERO, places=_BOTH),
-    *(
-        _hours(name=f"lost.{loss}.node_h", label=f"lost to {label}, node-hours", better=_LESS)
-        for loss, label in LOST.items()
-    ),
-    _counts(name="tasks", label="tasks", topic=_TASKS, when=_DIFFERENT),
-    _counts(
-        name="tasks_finished",
-        label="tasks finished",
-        better=_MORE,
-        topic=_TASKS,
-        places=_BOTH,
-        text=lambda summary: f"{summary['tasks_finished']:,} of {summary['tasks']:,}",
-    ),
-    _counts(name="tasks_unfinished", label="tasks not finished", better=_LESS, topic=_TASKS, when=_DIFFERENT),
-    _counts(name="tasks_finished_by_all", label="tasks finished in all runs", topic=_TASKS, when=_KNOWN),
-    *_parts(_times, "completion_s", "completion time", "mean", topic=_TASKS, places=_BOTH),
-    *_parts(_times, "completion_s", "completion time", "p50", "p95", topic=_TASKS),
-    *_parts(_times, "completion_s", "completion time", "max"),
-    _times(name="completion_at_least_s", label="completion, at least", better=_LESS, topic=_TASKS),
-    *_parts(_times, "response_s", "first node after", "mean", topic=_TASKS, places=_PAGE),
-    *_parts(_times, "response_s", "first node after", "p95"),
-    *_parts(_times, "waited_s", "waiting time", "mean", topic=_TASKS),
-    *_parts(_times, "late_s", "lateness of late tasks", "mean"),
-    *_parts(_ratios, "slowdown", "slowdown", "mean", "max", "p95", topic=_TASKS),
-    *_parts(_ratios, "slowdown", "slowdown", "p50"),
-    *_parts(_ratios, "rho", "rho", "mean", topic=_TASKS, places=_PAGE),
-    *_parts(_ratios, "rho", "rho", "max", "p95", topic=_TASKS),
-    *_parts(_ratios, "rho", "rho", "p50"),
-    _shares(name="rho_over_1", label="rho above 1", better=_LESS, topic=_TASKS, when=_KNOWN),
-    _times(name="makespan_s", label="all tasks finished after", better=_LESS, topic=_TASKS, when=_KNOWN, places=_BOTH),
-    _counts(name="deadlines_missed", label="deadlines missed", better=_LESS, topic=_TASKS, when=_KNOWN),
-    _counts(name="cost", label="cost, priced node-hours", better=_LESS, topic=_TASKS, when=_KNOWN, places=_BOTH),
-    _counts(name="waits", label="waits", topic=_TASKS, when=_KNOWN),
-    _counts(name="starts", label="starts", topic=_TASKS),
-    _counts(name="wasted_starts", label="wasted starts", better=_LESS, topic=_TASKS, when=_NOT_ZERO, places=_PAGE),
-    _counts(name="rescales", label="rescales", topic=_TASKS, when=_KNOWN),
-    _counts(name="preemptions", label="preemptions", topic=_TASKS, places=_PAGE),
-    _counts(name="rounds", label="rounds", topic=_ROUNDS),
-    *_parts(_times, "responsiveness_s", "time until the first round ended", "mean", "p95", topic=_ROUNDS),
-    _counts(name="moves", label="moves to another kind", topic=_ROUNDS),
-    _counts(name="taken", label="preemptions by nodes that left", topic=_ROUNDS),
-    _counts(name="decisions", label="decisions", topic=_DECISIONS),
-    _counts(name="fallbacks", label="decisions by fallback", better=_LESS, topic=_DECISIONS, when=_NOT_ZERO),
-    _counts(
-        name="infeasible_decisions", label="decisions with no plan", better=_LESS, topic=_DECISIONS, when=_NOT_ZERO
-    ),
-    *_parts(_measured, "solve_ms", "solver time", "p50", "p99"),
-    *_parts(_measured, "decide_ms", "decision time", "p50", topic=_DECISIONS, places=_BOTH),
-    *_parts(_measured, "decide_ms", "decision time", "p99", topic=_DECISIONS, places=_PAGE),
-    _times(name="wall_s", label="run time of the replay", topic=_DECISIONS),
-)
+
+
+_COMPARED: Final = "comparison"  # the place that shows parts of a distribution
+GLOSSARY, FIGURES = _read()
+GLOSSARY_OF: Final = {entry.key: entry for entry in GLOSSARY}
 FIGURE_OF: Final[Mapping[str, SummaryFigure]] = {figure.name: figure for figure in FIGURES}
+
+
+def entry_of(figure: str) -> GlossaryEntry | None:
+    """Return a figure's entry by its key; parts of a spread, such as ``rho.p95``, share the entry of the spread.
+
+    >>> entry_of("rho.p95").key
+    'rho'
+    """
+    while figure not in GLOSSARY_OF and "." in figure:
+        figure = figure.rpartition(".")[0]
+    return GLOSSARY_OF.get(figure)
+
+
+def meaning_of(figure: str) -> str:
+    """Return the meaning of a figure as a sentence; "" if it is not in the glossary."""
+    entry = entry_of(figure)
+    return "" if entry is None else entry.sentence
+
+
+def find_entry(text: str, labels: dict[str, str]) -> GlossaryEntry:
+    """Find an entry by its key, another name, or one of the ``labels`` (label of a figure -> its key).
+
+    Raises:
+        UnknownName: None is called so; it names the nearest.
+
+    """
+    names = {fold(label): key for label, key in labels.items()}
+    names |= {fold(name): entry.key for entry in GLOSSARY for name in (entry.key, *entry.also)}
+    found = entry_of(names.get(fold(text.strip()), text.strip()))
+    if found is None:
+        raise UnknownName(f"no figure is called '{text}'", fix=near(text, names) or "bftrain explain lists all")
+    return found
