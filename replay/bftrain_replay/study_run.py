@@ -114,7 +114,9 @@ REPLAY: Final = RunKind(
 
 def summary(study: ReplayStudy, source: InputSource) -> dict[str, Any]:
     """Return the content of ``summary.json``."""
-    on_log = study.fixed is None
+    on_log, log = study.fixed is None, study.log
+    if study.fixed is not None:  # its run time is omitted, which keeps policies comparable
+        log = replace(study.fixed.cluster, until_s=None).log()
     settings: dict[str, Any] = wire.plain(study.result.settings)
     data: dict[str, Any] = {
         "format": FORMAT,
@@ -127,12 +129,14 @@ def summary(study: ReplayStudy, source: InputSource) -> dict[str, Any]:
         "ceiling": plain_figures(study.ceiling) if study.ceiling else None,
         "workload": _workload(study, source),
         "doubtful": study.doubts.to_dict() if on_log else None,
-        "progress": assumed_progress(study),
+        "progress": progress_kept.to_dict(
+            ReplaySettings.progress_in(study.result.settings), nodes_leave=study.fixed is None
+        ),
         **variations.in_summary(study.sensitivity, study.tried),
         "warnings": list(study.result.warnings),
         "first_notes": [{"time_s": time_s, "note": note} for time_s, note in study.result.decisions.notes],
         "inputs": {
-            "log": {"name": source.log or " ".join(source.options), "sha256": _log_sha256(study)},
+            "log": {"name": source.log or " ".join(source.options), "sha256": log.sha256},
             "tasks": {"name": source.task_name, "sha256": tasks_sha256(study.tasks)},
         },
         "settings": settings,
@@ -159,19 +163,6 @@ def _workload(study: ReplayStudy, source: InputSource) -> dict[str, Any] | None:
 def workload_ran_dry(study: ReplayStudy) -> bool:
     """Return whether there was a time without any task left, which an endless workload must not have."""
     return study.result.unused_node_s.get(UnusedReason.NO_TASK, 0.0) > 0.0
-
-
-def assumed_progress(study: ReplayStudy) -> dict[str, Any]:
-    """Return the assumed way of keeping progress, with a sentence about it."""
-    progress = ReplaySettings.progress_in(study.result.settings)
-    return progress_kept.to_dict(progress, nodes_leave=study.fixed is None)
-
-
-def _log_sha256(study: ReplayStudy) -> str:
-    """Return the log's hash; a cluster's omits its run time, which keeps policies comparable."""
-    if study.fixed is not None:
-        return replace(study.fixed.cluster, until_s=None).log().sha256
-    return study.log.sha256
 
 
 def plain_figures(result: ReplayResult) -> dict[str, Any]:

@@ -101,6 +101,7 @@ def _listed(text: str, where: str) -> tuple[str, ...]:
 
 
 FILE: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
+FOLDER: Final = click.Path(path_type=Path, file_okay=False)
 
 task_output = _output("The file to write: .toml or .csv.")
 

@@ -12,7 +12,7 @@ between jobs. Where jobs overlap on a node, it was not idle. Gaps between jobs a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -264,16 +264,12 @@ def effect_of(
         own_wait_median_s=float(np.median(wait_s)) if wait_s.size else None,
         prompt=float((wait_s < _PROMPT_S).mean()) if wait_s.size else None,
         worst_user=_worst(jobs, extra, inside),
-        distribution=tuple(_later(extra[inside], delay_s)),
+        distribution=tuple(
+            LaterJobs(over_s=over_s, jobs=later, share=later / max(int(inside.sum()), 1))
+            for over_s in (multiple * delay_s for multiple in _MULTIPLES)
+            for later in (int((extra[inside] > over_s + _LATE_S).sum()),)
+        ),
     )
-
-
-def _later(extra: Floats, delay_s: float) -> Iterator[LaterJobs]:
-    """Count the jobs that start later at all, by more than the delay, and by more than multiples of the delay."""
-    for multiple in _MULTIPLES:
-        over_s = multiple * delay_s
-        late = int((extra > over_s + _LATE_S).sum())
-        yield LaterJobs(over_s=over_s, jobs=late, share=late / max(extra.size, 1))
 
 
 def _by_block(blocks: TimeBlocks, at_s: Floats, amounts: NDArray[Any] | None = None) -> Floats:

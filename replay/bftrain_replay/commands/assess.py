@@ -13,11 +13,8 @@ from bftrain.cli.command_help import DocumentedCommand, heading, omitted
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType, overwrite_option, topology_option
 from bftrain_datasets.commands import records
-from bftrain_datasets.commands.logfiles import InputFile, kinds_option
+from bftrain_datasets.commands.logfiles import FILE, FOLDER, InputFile, kinds_option
 from bftrain_replay.commands.sensitivity import QUICK, no_cache_option
-
-_folder = click.Path(path_type=Path, file_okay=False)
-_existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 class NodeWatts(click.ParamType["Mapping[str, float]"]):
@@ -61,14 +58,14 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 @click.option("--node-hour-price", type=click.FloatRange(min=0), help="Value of a node-hour.")
 @click.option("--currency", default="EUR", help="Currency of the prices [EUR].")
 @heading("Assumptions")
-@click.option("--tasks", "task_file", type=_existing_file, help="Task file [identical trials, more than fit].")
+@click.option("--tasks", "task_file", type=FILE, help="Task file [identical trials, more than fit].")
 @click.option("--max-tasks", type=click.IntRange(min=1), help="Maximum number of competing tasks [35].")
 @click.option(
     "--progress",
     help="Where progress is kept: memory, copies, memory:DURATION, copies:DURATION, disk:DURATION or task [memory].",
 )
 @click.option("--cost-factor", type=click.FloatRange(min=0), help="Multiplies the costs of starts and rescales [1].")
-@click.option("--config", type=_existing_file, help="TOML file with more settings of a replay.")
+@click.option("--config", type=FILE, help="TOML file with more settings of a replay.")
 @kinds_option
 @topology_option
 @heading("Effect on batch jobs")
@@ -80,7 +77,7 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 )
 @click.option(
     "--records",
-    type=_existing_file,
+    type=FILE,
     multiple=True,
     help="Records from which the log was imported: start times, nodes and users of jobs. May be repeated.",
 )
@@ -90,14 +87,14 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
 @no_cache_option
 @click.option(
     "--profiles",
-    type=_existing_file,
+    type=FILE,
     multiple=True,
     help="Models to compare, from files of bftrain generate profiles [bundled models]. May be repeated.",
 )
 @records.reads_records
 @heading("Result")
 @click.option(
-    "-o", "--output", "folder", metavar="DIR", type=_folder, default=Path("assessment"), help="Folder [assessment]."
+    "-o", "--output", "folder", metavar="DIR", type=FOLDER, default=Path("assessment"), help="Folder [assessment]."
 )
 @click.option("--static", is_flag=True, help="Draw the pictures into the page: no zoom, but no JavaScript.")
 @overwrite_option

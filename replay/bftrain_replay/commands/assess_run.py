@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, tzinfo
+from datetime import UTC
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -97,12 +97,12 @@ class AssessRequest:
             ResultFolder(self.folder, assess_page.KIND, overwrite=self.overwrite) as result,
         ):
             log, log_file = self._log(Path(scratch), out)
-            jobs = self._jobs(log, out)
+            jobs, timezone = self._jobs(log, out), self.options.timezone or log.provenance.options.get("timezone")
             inputs = AssessmentInputs(
                 name=f"{self.files[0]} and {len(self.files) - 1} more" if self.files[1:] else str(self.files[0]),
                 command=shlex.join(["bftrain", *(word for word in sys.argv[1:] if word not in _NOT_NEEDED)]),
                 tasks=str(self.task_file or ""),
-                zone=self._zone(log),
+                zone=time_formats.zone(timezone) if timezone else UTC,
                 prices=prices,
                 handback_delay_s=self.handback_delay_s,
                 jobs=jobs,
@@ -184,10 +184,6 @@ class AssessRequest:
                 if self.records:
                     raise
                 return None
-
-    def _zone(self, log: EventLog) -> tzinfo:
-        name = self.options.timezone or log.provenance.options.get("timezone")
-        return time_formats.zone(name) if name else UTC
 
 
 def _replayed(

@@ -12,6 +12,7 @@ import click
 from bftrain import text_formats
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
+from bftrain_datasets.commands.logfiles import FOLDER
 from bftrain_replay.commands.sensitivity import no_cache_option, quick_option
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from bftrain_datasets.log.eventlog import EventLog
     from bftrain_replay.study.study import ReplayStudy
 
-_folder = click.Path(path_type=Path, file_okay=False)
 _BASELINE = "equal-share"
 _LOG, _TASKS, _REPLAY = "log.npz", "tasks.toml", "replay"
 
@@ -33,7 +33,7 @@ _LOG, _TASKS, _REPLAY = "log.npz", "tasks.toml", "replay"
     epilog="An earlier demo in DIR is replaced; other files are never touched.",
 )
 @click.option(
-    "-o", "--output", "folder", metavar="DIR", type=_folder, default=Path("demo"), help="Folder for all files [demo]."
+    "-o", "--output", "folder", metavar="DIR", type=FOLDER, default=Path("demo"), help="Folder for all files [demo]."
 )
 @click.option(
     "--unit",

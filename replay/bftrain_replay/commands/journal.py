@@ -13,6 +13,7 @@ from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import TimeType, overwrite_option
 from bftrain.errors import BadInput
 from bftrain.text_formats import counted
+from bftrain_datasets.commands.logfiles import FOLDER
 from bftrain_replay.commands.sensitivity import baseline_option, tables_option
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 _MADE_BY: Final = "made by bftrain journal export from the journal"
 F = TypeVar("F", bound=Callable[..., Any])
-_folder = click.Path(path_type=Path, file_okay=False)
 _journal_file = click.argument("path", metavar="JOURNAL", type=click.Path(path_type=Path))
 
 
@@ -133,7 +133,7 @@ def verify(path: Path, out: Output) -> None:
     epilog="The journal supplies settings, nodes and tasks. To change them, use bftrain journal export.",
 )
 @_journal_file
-@click.option("-o", "--output", "folder", metavar="DIR", type=_folder, help="Folder for the result.")
+@click.option("-o", "--output", "folder", metavar="DIR", type=FOLDER, help="Folder for the result.")
 @baseline_option
 @tables_option
 @overwrite_option

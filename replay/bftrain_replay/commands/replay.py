@@ -14,7 +14,7 @@ from bftrain.cli.command_help import DocumentedCommand, heading, print_hint
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType, decides, options_of, overwrite_option, with_options
 from bftrain.errors import BadConfig
-from bftrain_datasets.commands.logfiles import InputFile, kinds_option
+from bftrain_datasets.commands.logfiles import FILE, FOLDER, InputFile, kinds_option
 from bftrain_replay.commands.replay_request import ReplayRequest
 from bftrain_replay.commands.sensitivity import (
     baseline_option,
@@ -69,8 +69,6 @@ def _in_rounds(args: list[str]) -> bool:
 
 
 _TASKS: Final = "Task file, .toml or .csv [identical trials, more than fit]."
-_folder = click.Path(path_type=Path, file_okay=False)
-_existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 @click.command(
@@ -83,8 +81,8 @@ _existing_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 )
 @click.argument("log", type=InputFile(), required=False)
 @heading("Inputs")
-@click.option("-o", "--output", "folder", metavar="DIR", type=_folder, help="Folder for the result. [required]")
-@click.option("--tasks", "task_file", type=_existing_file, help=_TASKS)
+@click.option("-o", "--output", "folder", metavar="DIR", type=FOLDER, help="Folder for the result. [required]")
+@click.option("--tasks", "task_file", type=FILE, help=_TASKS)
 @baseline_option
 @heading("Input")
 @cluster_option

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from bftrain import text_formats
 from bftrain.node_units import words_of
+from bftrain_replay.commands.progress import AN_HOUR_S
 from bftrain_replay.commands.sensitivity import sensitivity_table
 from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, RowGroup, SideBySide
 from bftrain_replay.run.decider_counts import ceiling_label, sentence
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 _REASONS: Final = 2  # rows: the largest reasons for unused nodes
 _LEAST_SHARE: Final = 0.0005  # fraction of the idle node-time; smaller values would show as 0.0 %
-_HOUR_S: Final = 3600.0
 _SECOND_MS: Final = 1000.0
 _TIMES_WIDE: Final = 14  # letters of 0.04 / 0.69 ms
 
@@ -39,7 +39,7 @@ def in_words(study: ReplayStudy, title: str) -> RenderableType:
     columns = replays(study)
     rows = tuple(replace(row, label=words(row.label)) for row in _rows(tuple(columns.values())))
     figures = SideBySide("", tuple(columns), (RowGroup("", rows),), compact=True)
-    idle_h = text_formats.count(result.idle_node_s / _HOUR_S)
+    idle_h = text_formats.count(result.idle_node_s / AN_HOUR_S)
     whole_s = len(study.part.node_names) * result.simulated_s
     share = text_formats.percent(result.idle_node_s / whole_s if whole_s else None)
     idle = "node-hours" if study.fixed is not None else f"idle node-hours, {share} of the node-time"

@@ -10,13 +10,13 @@ import click
 from bftrain.cli.command_help import DocumentedCommand, rare
 from bftrain.cli.output import Output, prints_results
 from bftrain.errors import UsageError
+from bftrain_datasets.commands.logfiles import FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bftrain_replay.drawing.html_page import HtmlPage
 
-_folder = click.Path(path_type=Path, file_okay=False)
 _file = click.Path(path_type=Path, dir_okay=False)
 _TRACE: Final = ".json"
 _SUFFIXES: Final = frozenset({".html", ".htm", _TRACE})
@@ -41,8 +41,8 @@ _SUFFIXES: Final = frozenset({".html", ".htm", _TRACE})
 @click.option("--to", expose_value=False)
 @click.option("--title", default="", help="Title of the page.")
 @click.option("--static", is_flag=True, help="Draw the pictures into the page: no zoom, but no JavaScript.")
-@click.option("--svg", "svg", metavar="DIR", type=_folder, help="Only write the pictures as SVG there.")
-@click.option("--png", "png", metavar="DIR", type=_folder, help="Only write the pictures as PNG there.")
+@click.option("--svg", "svg", metavar="DIR", type=FOLDER, help="Only write the pictures as SVG there.")
+@click.option("--png", "png", metavar="DIR", type=FOLDER, help="Only write the pictures as PNG there.")
 @prints_results
 def command(
     folder: Path, *, page: Path | None, title: str, static: bool, svg: Path | None, png: Path | None, out: Output

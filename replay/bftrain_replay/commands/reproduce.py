@@ -11,6 +11,7 @@ import click
 from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import NarrowTable, Output, prints_results, table
 from bftrain.errors import UnknownName, UsageError
+from bftrain_datasets.commands.logfiles import FOLDER
 from bftrain_replay.commands.sweep import executor_of, finish, sweep_watch, worker_options
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 _SEED: Final = click.IntRange(0, 2**32 - 1)
 _MOST_ROWS: Final = 50  # maximum printed rows of a figure without published values
-_folder = click.Path(path_type=Path, file_okay=False)
 _traces = click.Path(path_type=Path, file_okay=False, exists=True)
 
 
@@ -45,7 +45,7 @@ def _seeds(_context: click.Context, option: click.Parameter, text: str | None) -
 )
 @click.argument("name", metavar="[NAME]", required=False)
 @click.argument("figures", metavar="[FIGURE]...", nargs=-1)
-@click.option("-o", "--output", "folder", metavar="DIR", type=_folder, help="Folder for the result; required to run.")
+@click.option("-o", "--output", "folder", metavar="DIR", type=FOLDER, help="Folder for the result; required to run.")
 @click.option("--quick", is_flag=True, help="Run a few points of each figure (under 2 minutes).")
 @click.option("--traces", metavar="DIR", type=_traces, help="Read the published input files from this folder.")
 @click.option("--seeds", metavar="LIST", callback=_seeds, help="Job-stream seeds, such as 0,1 [the published seeds].")

@@ -25,8 +25,8 @@ from bftrain.cli.settings import (
 )
 from bftrain.cli.value_completion import complete_parts
 from bftrain.errors import BadValue, Interrupted, UsageError
-from bftrain_datasets.commands.logfiles import InputFile, kinds_option
-from bftrain_replay.commands.progress import watched
+from bftrain_datasets.commands.logfiles import FILE, FOLDER, InputFile, kinds_option
+from bftrain_replay.commands.progress import AN_HOUR_S, watched
 from bftrain_replay.commands.replay_request import ReplayRequest, exit_if_broken, kept_files_text
 from bftrain_replay.commands.sensitivity import cluster_option, tables_option
 from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, counts, spreads_table
@@ -42,10 +42,7 @@ if TYPE_CHECKING:
     from bftrain_replay.rounds.round_result import RoundResult, RoundSource
     from bftrain_replay.run.task_figures import TaskPercentiles
 
-_HOUR_S: Final = 3600.0
 _OTHERS: Final = ("running", "waiting", "not_arrived")
-_file = click.Path(path_type=Path, exists=True, dir_okay=False)
-_folder = click.Path(path_type=Path, file_okay=False)
 
 
 @click.command(
@@ -57,11 +54,11 @@ _folder = click.Path(path_type=Path, file_okay=False)
 )
 @click.argument("log", type=InputFile(), required=False)
 @heading("Inputs")
-@click.option("--tasks", "task_file", type=_file, required=True, help="Task file, .toml or .csv.")
+@click.option("--tasks", "task_file", type=FILE, required=True, help="Task file, .toml or .csv.")
 @cluster_option
 @kinds_option
 @heading("Result")
-@click.option("-o", "--output", "folder", metavar="DIR", type=_folder, help="Folder for the result.")
+@click.option("-o", "--output", "folder", metavar="DIR", type=FOLDER, help="Folder for the result.")
 @tables_option
 @overwrite_option
 @heading("Settings")
@@ -138,7 +135,7 @@ def _simulate(
         with watched(out, goal, unit=1.0, counted="hours simulated", done="tasks done") as go_on:
 
             def watch(simulated_s: float, done: int) -> bool:
-                return go_on(settings.policy, done, int(simulated_s // _HOUR_S))
+                return go_on(settings.policy, done, int(simulated_s // AN_HOUR_S))
 
             return simulate(source, specs, settings, watch=watch)
     except BadValue as error:

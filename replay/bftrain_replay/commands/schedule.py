@@ -14,6 +14,7 @@ from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import options_of, overwrite_option, settings_of_kind, with_options
 from bftrain.cli.value_completion import complete_parts
 from bftrain.errors import Interrupted
+from bftrain_datasets.commands.logfiles import FILE, FOLDER
 from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 from bftrain_replay.commands.progress import watched
 from bftrain_replay.commands.replay_request import kept_files_text
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
     from bftrain_datasets.scheduling.scheduling import ScheduleResult, ScheduleSummary
 
-_folder = click.Path(path_type=Path, file_okay=False)
-_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 MOST_NAMED: Final = 5  # rejected jobs listed individually
 
 
@@ -41,12 +40,12 @@ MOST_NAMED: Final = 5  # rejected jobs listed individually
 )
 @click.argument("log", type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True))
 @heading("Result")
-@click.option("-o", "--output", "folder", metavar="DIR", type=_folder, required=True, help="Folder for the result.")
+@click.option("-o", "--output", "folder", metavar="DIR", type=FOLDER, required=True, help="Folder for the result.")
 @click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Format of the tables [csv].")
 @overwrite_option
 @heading("Simulation")
 @with_options(options_of(ScheduleSettings), policy=complete_parts("queue_policy"))
-@click.option("--config", type=_file, help="TOML file with these settings; command-line options take precedence.")
+@click.option("--config", type=FILE, help="TOML file with these settings; command-line options take precedence.")
 @prints_results
 def command(
     log: Path,

@@ -12,6 +12,7 @@ from bftrain.cli.output import NarrowTable, Output, prints_results
 from bftrain.cli.settings import overwrite_option
 from bftrain.errors import BadConfig, Interrupted, PartlyFailed, UsageError
 from bftrain.text_formats import counted
+from bftrain_datasets.commands.logfiles import FILE, FOLDER
 from bftrain_replay.commands.sensitivity import no_cache_option
 
 if TYPE_CHECKING:
@@ -35,9 +36,6 @@ _MOST_REASONS: Final = 5
 # Columns of the table that are printed
 _PRINTED: Final = ("harvested", "coverage", "efficiency", "baseline_efficiency", "ceiling_efficiency", "makespan_s")
 _PRINTED_OF_TIMES: Final = ("completion_s_mean", "completion_s_p95", "makespan_s", "coverage")
-
-_folder = click.Path(path_type=Path, file_okay=False)
-_spec = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 def sweep_watch(shown: ShownProgress) -> Callable[[SweepStatus], None]:
@@ -78,14 +76,14 @@ def worker_options(function: Callable[P, R]) -> Callable[P, R]:
     epilog="DIR gets the table, sweep.json, a page with plots, and points.jsonl with the finished points. "
     "docs/how-to/sweeps.md describes SPEC.toml. Ctrl-C keeps finished points; the same command continues.",
 )
-@click.argument("spec", metavar="SPEC.toml", type=_spec)
+@click.argument("spec", metavar="SPEC.toml", type=FILE)
 @heading("Result")
-@click.option("-o", "--output", "folder", metavar="DIR", type=_folder, required=True, help="Folder for the result.")
+@click.option("-o", "--output", "folder", metavar="DIR", type=FOLDER, required=True, help="Folder for the result.")
 @click.option("--retry-failed", is_flag=True, help="Try failed points again.")
 @click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Format of the table [csv].")
 @overwrite_option
-@click.option("--svg", "svg", metavar="DIR", type=_folder, help="Also write the plots as SVG there.")
-@click.option("--png", "png", metavar="DIR", type=_folder, help="Also write the plots as PNG there.")
+@click.option("--svg", "svg", metavar="DIR", type=FOLDER, help="Also write the plots as SVG there.")
+@click.option("--png", "png", metavar="DIR", type=FOLDER, help="Also write the plots as PNG there.")
 @no_cache_option
 @click.option("--dry-run", is_flag=True, help="Print the number of points and replays, and exit.")
 @heading("Workers")

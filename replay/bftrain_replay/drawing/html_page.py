@@ -113,7 +113,10 @@ def html(page: HtmlPage, *, static: bool = False) -> str:
         if chart is None:
             return HtmlText()
         drawn.append(chart)
-        return HtmlText(macros.figure(chart, titled, _still(chart) if static else "", _task_hues(chart)))
+        # A still picture is in the colours of the page: dark if the reader prefers that, but rasters are light
+        colours = {role: f"var(--{role})" for role in LIGHT}
+        still = HtmlText(vega.svg(replace(chart, title=""), colours, chart.name)) if static else ""
+        return HtmlText(macros.figure(chart, titled, still))
 
     return (
         _templates()
@@ -142,7 +145,11 @@ def _templates() -> Environment:
     found = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     found.keep_trailing_newline = True
     found.filters |= {name: getattr(text_formats, name) for name in _FORMATS}
-    found.filters |= {"text": _text, "anchor": _anchor, "options": _options}
+    found.filters |= {
+        "text": _text,
+        "anchor": lambda heading: re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-"),
+        "options": _options,
+    }
     return found
 
 
@@ -152,7 +159,9 @@ def _scripts(figures: Iterable[ChartFigure]) -> HtmlText:
     packed, series = _packed(figures)
     look = {"schema": vega.SCHEMA, "config": CONFIG, "light": LIGHT, "dark": DARK}
     data = _json({**look, "figures": packed, "series": series})
-    scripts = [f"<script>{_inside_script(part)}</script>" for part in (vega.script(), code)]
+    # Safe inside a script element: it cannot close it
+    safe = (re.sub(r"<(?=/script|!--)", r"\\x3C", part, flags=re.IGNORECASE) for part in (vega.script(), code))
+    scripts = [f"<script>{part}</script>" for part in safe]
     return HtmlText("\n".join([f'<script type="application/json" id="page-data">{data}</script>', *scripts]))
 
 
@@ -173,21 +182,6 @@ def _packed(figures: Iterable[ChartFigure]) -> tuple[dict[str, Any], list[dict[s
                 series.append(part.packed(figure.moments))
             packed[figure.name]["series"].append(found[id(part)])
     return packed, series
-
-
-def _anchor(heading: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-")
-
-
-def _still(figure: ChartFigure) -> HtmlText:
-    """Return the picture as SVG, in the colours of the page: dark if the reader prefers that, but rasters are light."""
-    return HtmlText(vega.svg(replace(figure, title=""), {role: f"var(--{role})" for role in LIGHT}, figure.name))
-
-
-def _task_hues(figure: ChartFigure) -> list[tuple[str, str]]:
-    """Return the tasks with a colour of their own; rasters.js updates them on zoom."""
-    raster = figure.raster
-    return [(raster.labels[place], hue) for place, hue in raster.hues.items()] if raster is not None else []
 
 
 def _table(table: HtmlTable | None, *, static: bool) -> HtmlText:
@@ -243,8 +237,3 @@ def _colours() -> str:
 def _json(value: object) -> str:
     """Return JSON safe to embed in a page: it cannot open an element."""
     return msgspec.json.encode(value).decode().replace("<", r"\u003c")
-
-
-def _inside_script(code: str) -> str:
-    """Return JavaScript safe to embed in a script element: it cannot close it."""
-    return re.sub(r"<(?=/script|!--)", r"\\x3C", code, flags=re.IGNORECASE)

@@ -143,19 +143,16 @@ class StepSeries(msgspec.Struct, frozen=True, kw_only=True):
     def packed(self, moments: TimeAxis) -> dict[str, Any]:
         """Return the data from which page.js makes rows, for any part of the time."""
         series = self.averaged(KEPT)
-        columns = {
-            name: floats(np.round(values, _DIGITS if series is self else _digits_of_means(values)))
-            for name, values in series.columns.items()
-        }
+
+        def digits(values: NDArray[np.float64]) -> int:  # a reader sees few digits of large means, and they pack badly
+            of_means = max(_DIGITS - int(np.log10(max(float(np.abs(values).max()), 1.0))), 1)
+            return _DIGITS if series is self else of_means
+
+        columns = {name: floats(np.round(values, digits(values))) for name, values in series.columns.items()}
         t: object = floats(moments.places(np.append(series.times_s, series.end_s)))
         if series is not self:  # steps have equal length after averaging
             t = {"from": moments.place(float(series.times_s[0])), "to": moments.place(series.end_s), "steps": KEPT}
         return {"of": self.of, "t": t, "columns": columns}
-
-
-def _digits_of_means(values: NDArray[np.float64]) -> int:
-    """Return the digits behind the point that a reader can see of means: fewer of large ones, which pack badly."""
-    return max(_DIGITS - int(np.log10(max(float(np.abs(values).max()), 1.0))), 1)
 
 
 _ROWS_PER_BATCH: Final = 1 << 20

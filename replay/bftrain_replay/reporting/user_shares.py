@@ -25,7 +25,6 @@ _RESERVED_LABELS: Final = frozenset({OTHERS, _NO_USER})  # labels reserved for n
 _CALLED: Final = "user '"
 _SPREADS: Final = ("completion_s", "slowdown", "rho")
 _MOST_COMPARED: Final = 2  # users that a sentence can compare
-_LINES: Final = len(HUES) - 1  # users with separate lines; the rest share one
 _STRETCHES: Final = 2000  # number of time intervals to average over
 
 

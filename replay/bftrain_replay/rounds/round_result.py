@@ -27,7 +27,7 @@ from bftrain_replay.run import tables
 from bftrain_replay.run.fair_time import IdlePools, alone_s
 from bftrain_replay.run.provenance import tasks_sha256
 from bftrain_replay.run.run import MadeContent, Run, RunKind, RunTable
-from bftrain_replay.run.tables import TaskRecord, TaskState
+from bftrain_replay.run.tables import SECONDS_AN_HOUR, TaskRecord, TaskState
 from bftrain_replay.run.task_figures import TaskColumns, TaskFigures, TaskPercentiles, task_figures
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ FORMAT: Final = "bftrain rounds 1"
 MEASURED: Final = frozenset({"wall_s", "shares_wall_s"})
 Table = dict[str, list[Any]]
 
-HOUR_S = 3600.0
 MOST_REMARKS = 5
 STRETCHES = 1000  # resolution of the table over time
 USER_STRETCHES = 250  # resolution of the users table
@@ -165,7 +164,7 @@ class RoundResult:
         records = []
         for row, state in zip(self._task_rows(), self.states, strict=True):
             own = {name: cell for name, cell in row.items() if name in known}
-            records.append(TaskRecord(**own, state=state, node_s=row["node_h"] * HOUR_S))
+            records.append(TaskRecord(**own, state=state, node_s=row["node_h"] * SECONDS_AN_HOUR))
         return tuple(records)
 
     def _task_rows(self) -> Iterator[dict[str, Any]]:
@@ -219,7 +218,7 @@ class RoundResult:
     def summary(self) -> RoundSummary:
         """Return the figures of the run."""
         engine, states = self.engine, self.states
-        idle, used = engine.pool_node_s / HOUR_S, engine.held_node_s / HOUR_S
+        idle, used = engine.pool_node_s / SECONDS_AN_HOUR, engine.held_node_s / SECONDS_AN_HOUR
         kinds = {
             kind: RoundKindSummary(
                 nodes=self.nodes[kind],
@@ -289,7 +288,7 @@ class RoundResult:
             "preemptions": engine.preemptions.tolist(),
             "waits": (at_first + engine.preemptions).tolist(),
             "waited_s": waited_s.tolist(),
-            "node_h": (engine.progress.node_s / HOUR_S).tolist(),
+            "node_h": (engine.progress.node_s / SECONDS_AN_HOUR).tolist(),
             "work_samples": _cells(np.where(known, gangs.work, np.nan)),
             "done_samples": engine.done_samples.tolist(),
             "lost_start_up_samples": engine.start_up_samples.tolist(),

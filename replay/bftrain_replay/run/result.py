@@ -204,7 +204,8 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
     @cached_property
     def task_figures(self) -> TaskFigures:
         """Completion times, fairness and deadlines of tasks."""
-        return task_figures(TaskColumns.from_records(self.tasks), self.simulated_s)
+        records = ({name: getattr(task, name) for name in TaskColumns.__struct_fields__} for task in self.tasks)
+        return task_figures(TaskColumns.from_rows(records), self.simulated_s)
 
     @property
     def column_label(self) -> str:

@@ -243,7 +243,9 @@ class Run(ShortRepr):
 
     def table(self, name: str) -> DataFrame:
         """Return a table as a DataFrame; docs/reference/results.md explains its columns."""
-        self._check_table(name)
+        if name not in self.kind.columns:
+            known = ", ".join(self.kind.columns)
+            raise UsageError(f"a {self.kind.title} has no table '{name}'", where="table", fix=f"there are {known}")
         if name == ALLOCATIONS:
             return tables.allocations_frame(self.holdings.table())
         return tables.frame(*self.content.table(name))
@@ -458,11 +460,6 @@ class Run(ShortRepr):
         if doubtful.any():
             columns["doubtful"] = doubtful[np.searchsorted(doubtful_s, moments, side="right") - 1]
         return StepSeries(times_s=moments, end_s=self.end_s, columns=columns)
-
-    def _check_table(self, name: str) -> None:
-        if name not in self.kind.columns:
-            known = ", ".join(self.kind.columns)
-            raise UsageError(f"a {self.kind.title} has no table '{name}'", where="table", fix=f"there are {known}")
 
 
 class RunCourse(NamedTuple):

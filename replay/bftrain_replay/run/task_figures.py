@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrain_replay.run.fair_time import IdlePools
+from bftrain_replay.run.tables import SECONDS_AN_HOUR
 
 
 class TaskPercentiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,9 +35,6 @@ class TaskPercentiles(msgspec.Struct, frozen=True, kw_only=True):
         return cls(count=int(known.size), mean=mean, p50=p50, p95=p95, max=float(known.max()))
 
 
-_HOUR_S: Final = 3600.0
-
-
 class KindFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes of one kind: idle and allocated node-hours, and their ratio."""
 
@@ -52,7 +50,9 @@ def kind_figures(pools: IdlePools, used_node_s: Mapping[str, float]) -> dict[str
     for kind, nodes in pools.counts.items():
         idle_s, used_s = math.fsum((nodes * lengths_s).tolist()), used_node_s.get(kind, 0.0)
         found[kind] = KindFigures(
-            idle_node_h=idle_s / _HOUR_S, used_node_h=used_s / _HOUR_S, coverage=used_s / idle_s if idle_s else None
+            idle_node_h=idle_s / SECONDS_AN_HOUR,
+            used_node_h=used_s / SECONDS_AN_HOUR,
+            coverage=used_s / idle_s if idle_s else None,
         )
     return found
 
@@ -98,11 +98,6 @@ class TaskColumns(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
             else:
                 columns[name] = np.array([np.nan if cell is None else cell for cell in cells], dtype=np.float64)
         return cls(**columns)
-
-    @classmethod
-    def from_records(cls, records: Iterable[object]) -> Self:
-        """Build it from records that have the columns as attributes."""
-        return cls.from_rows({name: getattr(record, name) for name in cls.__struct_fields__} for record in records)
 
     def __len__(self) -> int:
         """Return the number of tasks."""

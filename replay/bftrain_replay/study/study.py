@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -42,7 +43,7 @@ from bftrain_replay.simulation.replay_settings import NO, PUBLISHED, ReplaySetti
 from bftrain_replay.simulation.rules import DecisionDelay, as_replayed, placed_in, semantics_of
 from bftrain_replay.simulation.run_records import AllocationRecorder
 from bftrain_replay.simulation.timeline import LogSelection, saturating_workload, select
-from bftrain_replay.study.forked_pass import ParallelPasses, RunPass, may_fork, usable_cpus
+from bftrain_replay.study.forked_pass import ParallelPasses, may_fork, usable_cpus
 from bftrain_replay.study.harvest_bound import enough_tasks, harvest_bound
 
 EXACT: Final = "exact"  # exact solver without dependencies on other packages
@@ -196,30 +197,18 @@ class StudyPasses:
     def side_by_side(self) -> Iterator[None]:
         """Inside the block, run the reference replays in parallel processes where safe and useful."""
         if len(self.part) >= MIN_EVENTS_TO_FORK and may_fork():
-            for name in self._worth_a_process(usable_cpus()):
-                self._parallel.start(name, self._in_child(name))
+            # One pass more than there are processors, as all take about equally long; the dedicated pool is short
+            some: Mapping[int, tuple[str, ...]] = {1: (), 2: (CEILING, self._parts.baseline)}
+            for name in filter(None, some.get(usable_cpus(), (CEILING, self._parts.baseline, DEDICATED))):
+                self._parallel.start(name, partial(self._in_child, name))
         try:
             yield
         finally:
             self._parallel.stop()
 
-    def _worth_a_process(self, cpus: int) -> Iterator[str]:
-        """Yield the passes to run in children: one more than there are processors, as all take about equally long."""
-        if cpus > 1:
-            yield CEILING
-            if self._parts.baseline:
-                yield self._parts.baseline
-        if cpus > 2:  # noqa: PLR2004 - it is short, and in time beside the others
-            yield DEDICATED
-
-    def _in_child(self, name: str) -> RunPass:
-        """Return the function that a child runs for the pass of this ``name``."""
-
-        def run_pass(keep_going: KeepGoing) -> ReplayResult | None:
-            self._watch = lambda _name, simulated_s, decisions: keep_going(simulated_s, decisions)
-            return self._reference(name)
-
-        return run_pass
+    def _in_child(self, name: str, keep_going: KeepGoing) -> ReplayResult | None:
+        self._watch = lambda _name, simulated_s, decisions: keep_going(simulated_s, decisions)
+        return self._reference(name)
 
     def _reference(self, name: str) -> ReplayResult | None:
         return {CEILING: self.ceiling, DEDICATED: self.dedicated}.get(name, self.baseline)()

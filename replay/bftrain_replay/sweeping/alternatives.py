@@ -8,7 +8,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -87,13 +86,9 @@ class ReplayFiles:
         save_log(log, path)
         return replace(self, log=log, source=SweepLog(path=str(path.absolute())))
 
-    @cached_property
-    def _hashes(self) -> tuple[str, str, str]:
-        return self.log.sha256, tasks_sha256(self.tasks), origin_sha256(self.log)
-
     def replay(self, settings: ReplaySettings, words: str, edges_s: tuple[float, ...] = ()) -> SweepPass:
         """Return the pass that replays them; its outcome has the harvest between the given edges."""
-        log_sha256, task_sha256, origin = self._hashes
+        log_sha256, task_sha256, origin = self.log.sha256, tasks_sha256(self.tasks), origin_sha256(self.log)
         made_from = MadeFrom(
             kind=RunKind.REPLAY,
             log=log_sha256,

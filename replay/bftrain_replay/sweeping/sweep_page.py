@@ -18,43 +18,50 @@ from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.html_page import HtmlCell, HtmlPage, HtmlTable, HtmlText, html
 from bftrain_replay.run.headline import NOT_RANKED
 from bftrain_replay.run.summary_figures import BetterDirection
-from bftrain_replay.sweeping import sweep_table
 from bftrain_replay.sweeping.sweep_spec import SEED, SweepSpec, Value
 from bftrain_replay.sweeping.sweep_table import (
     BASELINE,
     CEILING,
+    DOUBTFUL,
     EFFICIENCY,
+    HARVEST,
+    HARVEST_NODE_H,
     Cells,
     MetricColumn,
     PointRow,
+    PointState,
     SeedSpread,
+    SweptPoints,
+    flat,
     metric_of,
+    metrics_of,
     ranks,
     reach,
     spreads,
     tasks_ran_out,
+    text_of,
 )
 
 MOST_ROWS: Final = 1000  # maximum table rows on the page; the file has all
 _MOST_WARNINGS: Final = 8
 
 
-def render(swept: sweep_table.SweptPoints) -> str:
+def render(swept: SweptPoints) -> str:
     """Return the page as the text of an HTML file."""
     return html(page(swept))
 
 
-def write_figures(swept: sweep_table.SweptPoints, folder: Path, form: str) -> list[Path]:
+def write_figures(swept: SweptPoints, folder: Path, form: str) -> list[Path]:
     """Write every chart as ``NAME.svg`` or ``NAME.png``."""
     return vega.write(_figures(swept), folder, form)
 
 
-def page(swept: sweep_table.SweptPoints) -> HtmlPage:
+def page(swept: SweptPoints) -> HtmlPage:
     """Build the page."""
     spec, summary = swept.spec, swept.summary()
     metrics = _metrics(swept, swept.rows)
     rows = as_drawn(swept.rows, spec)
-    main = next((each for each in metrics if sweep_table.ranks(each, rows)), None)
+    main = next((each for each in metrics if ranks(each, rows)), None)
     inputs = summary["inputs"]
     kinds = ("logs", "clusters", "tasks")
     logs, clusters, tasks = (list(dict.fromkeys(str(one["name"]) for one in inputs[kind])) for kind in kinds)
@@ -85,19 +92,19 @@ def page(swept: sweep_table.SweptPoints) -> HtmlPage:
     )
 
 
-def _metrics(swept: sweep_table.SweptPoints, rows: Sequence[sweep_table.PointRow]) -> list[sweep_table.MetricColumn]:
-    return [metric._replace(unit=swept.unit) for metric in sweep_table.metrics_of(swept.spec.plot, rows)]
+def _metrics(swept: SweptPoints, rows: Sequence[PointRow]) -> list[MetricColumn]:
+    return [metric._replace(unit=swept.unit) for metric in metrics_of(swept.spec.plot, rows)]
 
 
-def _figures(swept: sweep_table.SweptPoints) -> list[ChartFigure]:
+def _figures(swept: SweptPoints) -> list[ChartFigure]:
     spec = swept.spec
-    done = [row for row in as_drawn(swept.rows, spec) if row.cells.get(sweep_table.HARVEST.column) is not None]
+    done = [row for row in as_drawn(swept.rows, spec) if row.cells.get(HARVEST.column) is not None]
     if not varied(done):
         return []
     return list(figures(done, _metrics(swept, done)))
 
 
-def _lead(rows: Sequence[sweep_table.PointRow], metric: sweep_table.MetricColumn) -> HtmlText | str:
+def _lead(rows: Sequence[PointRow], metric: MetricColumn) -> HtmlText | str:
     """Return where the metric is best, and which option makes the largest difference."""
     names = [name for name in varied(rows) if name != SEED]
     found = spreads(rows, metric, names)
@@ -123,7 +130,7 @@ def _lead(rows: Sequence[sweep_table.PointRow], metric: sweep_table.MetricColumn
     )
 
 
-def _ranked(rows: Sequence[sweep_table.PointRow], metric: sweep_table.MetricColumn) -> list[tuple[str, str, str]]:
+def _ranked(rows: Sequence[PointRow], metric: MetricColumn) -> list[tuple[str, str, str]]:
     """Return each option with the lowest and the highest mean over its values, the largest difference first."""
     found = []
     for name in varied(rows):
@@ -134,9 +141,9 @@ def _ranked(rows: Sequence[sweep_table.PointRow], metric: sweep_table.MetricColu
     return [(name, low, high) for _, name, low, high in sorted(found, key=lambda one: -one[0])]
 
 
-def _notices(swept: sweep_table.SweptPoints) -> Iterator[str]:
+def _notices(swept: SweptPoints) -> Iterator[str]:
     total = text_formats.counted(len(swept.rows), "point")
-    still = sum(row.state is sweep_table.PointState.OPEN for row in swept.rows)
+    still = sum(row.state is PointState.OPEN for row in swept.rows)
     if still:
         yield f"{still:,} of {total} are still to be done."
     if swept.failed:
@@ -150,8 +157,8 @@ def _notices(swept: sweep_table.SweptPoints) -> Iterator[str]:
         yield f"{len(warnings) - _MOST_WARNINGS:,} more warnings are in sweep.json."
 
 
-def _cards(swept: sweep_table.SweptPoints, main: sweep_table.MetricColumn | None) -> Iterator[tuple[str, str, str]]:
-    done = [row for row in swept.rows if row.state is sweep_table.PointState.DONE]
+def _cards(swept: SweptPoints, main: MetricColumn | None) -> Iterator[tuple[str, str, str]]:
+    done = [row for row in swept.rows if row.state is PointState.DONE]
     note = f"{len(done):,} done" + (f", {len(swept.failed):,} failed" if swept.failed else "")
     yield "points", text_formats.count(len(swept.rows)), note
     found = [value for row in done if main and (value := main.of(row)) is not None]
@@ -165,7 +172,7 @@ def _cards(swept: sweep_table.SweptPoints, main: sweep_table.MetricColumn | None
         yield "widest spread over seeds", main.format(width), words
 
 
-def _differences(rows: Sequence[sweep_table.PointRow], metric: sweep_table.MetricColumn) -> HtmlTable:
+def _differences(rows: Sequence[PointRow], metric: MetricColumn) -> HtmlTable:
     done = [row for row in rows if metric.of(row) is not None]
     cells = []
     for name, low, high in _ranked(done, metric):
@@ -176,17 +183,9 @@ def _differences(rows: Sequence[sweep_table.PointRow], metric: sweep_table.Metri
     return HtmlTable(label="What makes a difference", headings=headings, rows=cells, css="plain")
 
 
-def _table(swept: sweep_table.SweptPoints, metrics: Sequence[sweep_table.MetricColumn]) -> HtmlTable:
-    usual = (
-        sweep_table.HARVEST.column,
-        sweep_table.HARVEST_NODE_H,
-        "coverage",
-        sweep_table.DOUBTFUL,
-        sweep_table.EFFICIENCY.column,
-        sweep_table.BASELINE,
-        sweep_table.CEILING,
-    )
-    others = (sweep_table.metric_of(column)._replace(unit=swept.unit) for column in usual)
+def _table(swept: SweptPoints, metrics: Sequence[MetricColumn]) -> HtmlTable:
+    usual = (HARVEST.column, HARVEST_NODE_H, "coverage", DOUBTFUL, EFFICIENCY.column, BASELINE, CEILING)
+    others = (metric_of(column)._replace(unit=swept.unit) for column in usual)
     known = dict.fromkeys([*metrics, *others])
     shown = [metric for metric in known if any(metric.of(row) is not None for row in swept.rows)]
     failed = bool(swept.failed)
@@ -195,7 +194,7 @@ def _table(swept: sweep_table.SweptPoints, metrics: Sequence[sweep_table.MetricC
         [
             HtmlCell(f"{number:,}", number),
             *(HtmlCell(plain(row.point.options[name]), row.point.options[name]) for name in options),
-            *(HtmlCell(sweep_table.text_of(metric, row), metric.of(row)) for metric in shown),
+            *(HtmlCell(text_of(metric, row), metric.of(row)) for metric in shown),
             str(row.state),
             *([row.error] if failed else []),
         ]
@@ -206,7 +205,7 @@ def _table(swept: sweep_table.SweptPoints, metrics: Sequence[sweep_table.MetricC
 
 
 def _making(data: dict[str, Any]) -> HtmlTable:
-    rows = [(name, f"{value}") for name, value in sweep_table.flat(data["sweep_file"]["content"], ".")]
+    rows = [(name, f"{value}") for name, value in flat(data["sweep_file"]["content"], ".")]
     for kind in ("logs", "clusters", "tasks"):
         for one in data["inputs"][kind]:
             seed = f", seed {one['seed']}" if one["seed"] is not None else ""
@@ -286,7 +285,7 @@ def _lines(
             "line": label(cells[1:]),
             "hue": label(tuple(cells[1 + others.index(other)] for other in hue)),
             "kind": _KINDS.get(kind.column, _REPLAY),
-            "tooltip": _tooltip(kind, (name, *others), cells, spread),
+            "tooltip": f"{with_names((name, *others), cells)}: {kind.title} {spread.text(kind)}",
         }
         for kind in kinds
         for cells, spread in spreads(rows, kind, (name, *others)).items()
@@ -320,7 +319,9 @@ def _layers(
 ) -> list[dict[str, Any]]:
     """Return the layers: lines and points, with spreads over seeds, or with many lines their means."""
     axis = {"format": metric.axis[2], "tickCount": 6}
-    y = _field("mean", "quantitative", title=metric.axis_title, axis=axis, scale={"zero": False})
+    unit = metric.axis[1]
+    title = f"{metric.title}, {unit}" if unit else metric.title
+    y = _field("mean", "quantitative", title=title, axis=axis, scale={"zero": False})
     each = {"detail": {"field": "line", "type": "nominal"}}
     faint = {"opacity": 0.3} if many else {"opacity": 1}
     own = {"transform": [{"filter": f"datum.kind == '{_REPLAY}'"}]}
@@ -397,10 +398,6 @@ def _x(name: str, values: Sequence[Value]) -> dict[str, Any]:
 def label(cells: Cells) -> str:
     """Format option values for humans, without option names."""
     return ", ".join(map(plain, cells))
-
-
-def _tooltip(metric: MetricColumn, names: Sequence[str], cells: Cells, spread: SeedSpread) -> str:
-    return f"{with_names(names, cells)}: {metric.title} {spread.text(metric)}"
 
 
 def _says(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) -> str:

@@ -34,6 +34,7 @@ from bftrain_replay.run.harvest_by_block import SEED as OF_DRAWS
 from bftrain_replay.run.headline import ABOVE, NO_BOUND, NOT_RANKED, harvest_node_h, mark_of, ran_out
 from bftrain_replay.run.result import LostWork, MeasuredTimings, ReferenceFigures, ReplaySummary, with_references
 from bftrain_replay.run.summary_figures import FIGURES, FigureUnit, SummaryFigure
+from bftrain_replay.run.tables import SECONDS_AN_HOUR
 from bftrain_replay.run.task_figures import TaskFigures, TaskPercentiles
 from bftrain_replay.simulation.node_time_ledger import UnusedReason
 from bftrain_replay.simulation.replay_settings import ReplaySettings
@@ -235,12 +236,9 @@ def flat(values: Mapping[str, Any], joint: str, prefix: str = "") -> Iterator[tu
             yield f"{prefix}{name}", value
 
 
-_HOUR_S: Final = 3600.0
-
-
 _AXES: Final[Mapping[FigureUnit, tuple[float, str, str]]] = {  # divisor, unit label and format of each axis
     FigureUnit.SHARE: (1.0, "", ".0%"),
-    FigureUnit.SECONDS: (_HOUR_S, "hours", "~g"),
+    FigureUnit.SECONDS: (SECONDS_AN_HOUR, "hours", "~g"),
     FigureUnit.MILLISECONDS: (1.0, "ms", "~s"),
     FigureUnit.RATIO: (1.0, "", "~g"),
 }
@@ -276,11 +274,6 @@ class MetricColumn(NamedTuple):
     def axis(self) -> tuple[float, str, str]:
         """The divisor, the unit and the number format of its axis."""
         return (1.0, "seconds", "~s") if self.figure.name == _WALL else _AXES.get(self.figure.unit, (1.0, "", "~s"))
-
-    @property
-    def axis_title(self) -> str:
-        """Its title if its figures have no unit."""
-        return f"{self.title}, {self.axis[1]}" if self.axis[1] else self.title
 
     def format(self, value: float) -> str:
         """Return a value as text."""
@@ -342,14 +335,9 @@ def text_of(metric: MetricColumn, row: PointRow) -> str:
     return f"{text} ({mark})" if mark else text
 
 
-def number_columns(points: Sequence[SweepPoint]) -> list[str]:
-    """Return the names of the numeric columns."""
-    return [column.name for column in columns_of(points) if column.kind in {ColumnType.NUMBER, ColumnType.WHOLE}]
-
-
 def check_plot(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
     """Raise for plots of columns that the table will not have, or that are not numeric."""
-    known = number_columns(points)
+    known = [column.name for column in columns_of(points) if column.kind in {ColumnType.NUMBER, ColumnType.WHOLE}]
     for name in spec.plot:
         if name not in known:
             raise spec.document.wrong(
