@@ -28,7 +28,7 @@ from bftrain_replay.run.fair_time import IdlePools, alone_s
 from bftrain_replay.run.provenance import tasks_sha256
 from bftrain_replay.run.run import MadeContent, Run, RunKind, RunTable
 from bftrain_replay.run.tables import SECONDS_AN_HOUR, TaskRecord, TaskState
-from bftrain_replay.run.task_figures import TaskColumns, TaskFigures, TaskPercentiles, task_figures
+from bftrain_replay.run.task_figures import TaskColumns, TaskFigures, TaskPercentiles, share_of, task_figures
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -224,7 +224,7 @@ class RoundResult:
                 nodes=self.nodes[kind],
                 idle_node_h=float(idle[place]),
                 used_node_h=float(used[place]),
-                coverage=_share(used[place], idle[place]),
+                coverage=share_of(used[place], idle[place]),
             )
             for place, kind in enumerate(engine.gangs.kinds)
         }
@@ -243,7 +243,7 @@ class RoundResult:
             makespan_s=self._makespan_s(),
             idle_node_h=float(idle.sum()),
             used_node_h=float(used.sum()),
-            coverage=_share(used.sum(), idle.sum()),
+            coverage=share_of(used.sum(), idle.sum()),
             kinds=kinds,
             cost=sum(each.used_node_h * self.settings.prices.get(kind, 1.0) for kind, each in kinds.items()),
             harvested=float(engine.steps.column("samples").sum()),
@@ -382,10 +382,6 @@ def _frame(table: Table) -> DataFrame:
 
 def _cells(values: NDArray[np.float64]) -> list[float | None]:
     return [None if value != value else value for value in values.tolist()]  # noqa: PLR0124 - NaN
-
-
-def _share(part: float, whole: float) -> float | None:
-    return float(part) / float(whole) if whole else None
 
 
 class RoundSource(msgspec.Struct, frozen=True, kw_only=True):

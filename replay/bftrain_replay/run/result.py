@@ -20,7 +20,15 @@ from bftrain.values.task import TaskSpec
 from bftrain_replay.run import decider_counts, tables
 from bftrain_replay.run.fair_time import IdlePools, alone_s, shortest_s
 from bftrain_replay.run.tables import SECONDS_AN_HOUR, TaskRecord, TaskState
-from bftrain_replay.run.task_figures import KindFigures, TaskColumns, TaskFigures, cost_of, kind_figures, task_figures
+from bftrain_replay.run.task_figures import (
+    KindFigures,
+    TaskColumns,
+    TaskFigures,
+    cost_of,
+    kind_figures,
+    share_of,
+    task_figures,
+)
 from bftrain_replay.simulation.engine import EngineRun
 from bftrain_replay.simulation.fixed_cluster import EndReason
 from bftrain_replay.simulation.node_time_ledger import HarvestOverTime, Ledger, UnusedReason
@@ -177,12 +185,12 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
     @property
     def efficiency(self) -> float | None:
         """Harvest divided by the harvest of a dedicated pool with the same node-time."""
-        return _share(self.harvested_samples, self.yardsticks.dedicated_samples if self.yardsticks else None)
+        return share_of(self.harvested_samples, self.yardsticks.dedicated_samples if self.yardsticks else None)
 
     @property
     def coverage(self) -> float | None:
         """Allocated share of the idle node-time."""
-        return _share(self.used_node_s, self.idle_node_s)
+        return share_of(self.used_node_s, self.idle_node_s)
 
     @property
     def tasks_finished(self) -> int:
@@ -191,7 +199,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
 
     def lost_share(self, *losses: SampleLoss) -> float | None:
         """Return the share of the idle node-time that was allocated and lost to these causes."""
-        return _share(math.fsum(self.lost_node_s[loss] for loss in losses), self.idle_node_s)
+        return share_of(math.fsum(self.lost_node_s[loss] for loss in losses), self.idle_node_s)
 
     @property
     def makespan_s(self) -> float | None:
@@ -305,14 +313,10 @@ def with_references(figures: ReplaySummary, yardsticks: ReferenceFigures) -> Rep
     dedicated = yardsticks.dedicated_samples
     return msgspec.structs.replace(
         figures,
-        efficiency=_share(figures.harvested, dedicated),
-        ceiling_efficiency=_share(yardsticks.ceiling_samples, dedicated),
+        efficiency=share_of(figures.harvested, dedicated),
+        ceiling_efficiency=share_of(yardsticks.ceiling_samples, dedicated),
         **msgspec.structs.asdict(yardsticks),
     )
-
-
-def _share(part: float | None, whole: float | None) -> float | None:
-    return part / whole if part is not None and whole else None
 
 
 def _means(times_s: NDArray[np.float64], nodes: NDArray[np.int64], edges_s: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from bftrain import text_formats, toml_io
 from bftrain.errors import UnknownName, fold, near
 from bftrain_replay.run.headline import efficiency_text, field_of, harvest_node_h
+from bftrain_replay.run.task_figures import share_of
 from bftrain_replay.simulation.task_progress import SampleLoss
 
 PARTS: Final = {"mean": "mean", "p50": "median", "p95": "p95", "p99": "p99", "max": "max"}
@@ -186,12 +187,8 @@ class SummaryFigure(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
 
-def _share(part: float | None, whole: float | None) -> float | None:
-    return part / whole if part is not None and whole else None
-
-
 def _of_idle(part_h: Callable[[object], float]) -> Callable[[object], float | None]:
-    return lambda summary: _share(part_h(summary), field_of(summary, "idle_node_h"))
+    return lambda summary: share_of(part_h(summary), field_of(summary, "idle_node_h"))
 
 
 def _lost_h(*losses: str) -> Callable[[object], float]:
@@ -207,7 +204,7 @@ def _computed(name: str) -> Callable[[object], float | None] | None:
         return _of_idle(_lost_h(*([part] if part else SampleLoss)))
     if name.startswith("harvested_of_"):
         reference = f"{name.removeprefix('harvested_of_')}_samples"
-        return lambda summary: _share(field_of(summary, "harvested"), field_of(summary, reference))
+        return lambda summary: share_of(field_of(summary, "harvested"), field_of(summary, reference))
     return _COMPUTED.get(name)
 
 

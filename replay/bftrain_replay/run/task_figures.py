@@ -35,6 +35,11 @@ class TaskPercentiles(msgspec.Struct, frozen=True, kw_only=True):
         return cls(count=int(known.size), mean=mean, p50=p50, p95=p95, max=float(known.max()))
 
 
+def share_of(part: float | None, whole: float | None) -> float | None:
+    """Return a part as a fraction of the whole; ``None`` if either is unknown, or the whole is 0."""
+    return float(part) / float(whole) if part is not None and whole else None
+
+
 class KindFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The nodes of one kind: idle and allocated node-hours, and their ratio."""
 
@@ -52,7 +57,7 @@ def kind_figures(pools: IdlePools, used_node_s: Mapping[str, float]) -> dict[str
         found[kind] = KindFigures(
             idle_node_h=idle_s / SECONDS_AN_HOUR,
             used_node_h=used_s / SECONDS_AN_HOUR,
-            coverage=used_s / idle_s if idle_s else None,
+            coverage=share_of(used_s, idle_s),
         )
     return found
 
@@ -251,7 +256,7 @@ def user_figures(tasks: TaskColumns) -> dict[str, UserFigures]:
             tasks=len(own),
             tasks_finished=int(own.finished.sum()),
             node_h=node_h,
-            share=node_h / held_h if held_h else None,
+            share=share_of(node_h, held_h),
             completion_s=TaskPercentiles.of(own.completion_s),
             slowdown=TaskPercentiles.of(own.slowdown),
             rho=TaskPercentiles.of(own.rho),
