@@ -105,7 +105,7 @@ class ReplayFiles:
             log_sha256=log_sha256,
             tasks_sha256=task_sha256,
             log_origin=origin,
-            settings=settings,
+            how=settings,
             edges_s=edges_s,
             made_from=made_from,
         )

@@ -26,6 +26,7 @@ from bftrain import registry
 from bftrain.errors import BftrainError, NotAvailable
 from bftrain.values import wire
 from bftrain_elastic.agent.process_tree import die_with
+from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.simulation.engine import KeepGoing
 from bftrain_replay.study.forked_pass import ForkedPass
 from bftrain_replay.sweeping.sweep_inputs import input_key, log_of, tasks_of
@@ -117,7 +118,7 @@ def _run(jobs: Sequence[SweepPass], workers: int) -> Iterator[Message]:
     running: dict[str, tuple[SweepPass, ForkedPass[bytes], float]] = {}  # passes, children, start times
     uses = Counter[Hashable](key for job in jobs for key in _inputs_of(job))
     registry.load("solver", "exact")  # saves an import in most children; other solvers may start threads
-    if any(job.rounds is not None for job in jobs):
+    if any(isinstance(job.how, RoundSettings) for job in jobs):
         import scipy.optimize  # noqa: F401, PLC0415 - as above, 0.5 s; starts no thread
     while waiting or running:
         while waiting and len(running) < workers:

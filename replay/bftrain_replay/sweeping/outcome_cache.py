@@ -232,4 +232,4 @@ def _decoded(content: bytes, job: SweepPass) -> PassOutcome | None:
         outcome = wire.decode(body, PassOutcome)
     except BadInput:
         return None
-    return outcome if outcome.id == job.id and outcome.made_from.kind is job.kind else None
+    return outcome if outcome.id == job.id and outcome.made_from.kind is job.made_from.kind else None

@@ -149,9 +149,10 @@ class PreparedSweep(ShortRepr):
         passes = self.plan.passes
         found = Counter(words for name in passes if name in known for words in known[name].warnings)
         seeded = any(
-            (job.log.uses_seed or job.tasks.uses_seed)
-            or (job.rounds is not None and (job.rounds.order_of_kinds == DRAWN or job.rounds.speed_error > 0.0))
-            or (job.settings is not None and job.settings.speed_error > 0.0)
+            job.log.uses_seed
+            or job.tasks.uses_seed
+            or job.how.speed_error > 0.0
+            or getattr(job.how, "order_of_kinds", "") == DRAWN
             for job in passes.values()
         )
         if SEED in self.spec.swept and not seeded:

@@ -23,7 +23,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from bftrain.deciding.objectives import throughput
-from bftrain.errors import BadInput, BadValue, BftrainError, BrokenPlugin, NotAvailable
+from bftrain.errors import BadInput, BadValue, BftrainError, NotAvailable
 from bftrain.files import naming
 from bftrain.node_units import NODE
 from bftrain.parts import absolute_name, resolve_objective
@@ -116,27 +116,14 @@ class SweepPass(msgspec.Struct, frozen=True, kw_only=True):
     log_sha256: str
     tasks_sha256: str
     log_origin: str = ""  # SHA-256 of the log's provenance, including its doubtful parts
-    settings: ReplaySettings | None = None  # plugin objectives use a folder-independent name
-    rounds: RoundSettings | None = None  # same for a policy that shares time in rounds
+    how: ReplaySettings | RoundSettings  # plugins have folder-independent names
     edges_s: tuple[float, ...] = ()  # harvest intervals, in seconds since the start of the replayed part
     made_from: MadeFrom
-
-    @property
-    def how(self) -> ReplaySettings | RoundSettings:
-        """The settings."""
-        found = self.settings or self.rounds
-        assert found is not None  # noqa: S101 - for the type checker: every plan gives one of them
-        return found
 
     @property
     def seed(self) -> int:
         """The seed of random inputs."""
         return self.how.seed
-
-    @property
-    def kind(self) -> RunKind:
-        """The kind of the pass."""
-        return self.made_from.kind
 
 
 class PointNeeds(NamedTuple):
@@ -252,8 +239,7 @@ class _Planner:
                 log_sha256=log_sha256,
                 tasks_sha256=contents.sha256,
                 log_origin=log_origin,
-                settings=anywhere if isinstance(anywhere, ReplaySettings) else None,
-                rounds=anywhere if isinstance(anywhere, RoundSettings) else None,
+                how=anywhere,
                 made_from=made_from,
             )
         return found
@@ -480,7 +466,7 @@ def work(job: SweepPass, watch: Watch, log: EventLog | None = None, tasks: Tasks
         (place,) = traceback.extract_tb(error.__traceback__)[-1:]
         reason = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
     # Plugins use the name in the sweep file: the error text is then the same on every machine
-    own = "policy" if job.kind is RunKind.ROUNDS else "objective"
+    own = "policy" if isinstance(job.how, RoundSettings) else "objective"
     reason = reason.replace(getattr(job.how, own), str(job.made_from.settings[own]))
     for _, path in plugin_files.tables(job.how):
         reason = reason.replace(str(path), path.name)
@@ -508,13 +494,13 @@ def _worked(job: SweepPass, log: EventLog, tasks: Tasks, go_on: Watch, begun: fl
 
     def going(name: str, simulated_s: float, _decisions: int) -> bool:
         share = simulated_s / span_s
-        if job.kind is RunKind.YARDSTICKS:
+        if job.made_from.kind is RunKind.YARDSTICKS:
             share = _CEILING_SHARE * share if name == CEILING else _CEILING_SHARE + (1.0 - _CEILING_SHARE) * share
         return go_on(share)
 
     passes = StudyPasses(log, tasks, check_parts(settings), going)
     span_s = passes.part.span_s or 1.0
-    if job.kind is RunKind.YARDSTICKS:
+    if job.made_from.kind is RunKind.YARDSTICKS:
         ceiling, dedicated = passes.ceiling(), passes.dedicated()
         odd = tuple(odd_decisions({passes.ceiling_words: ceiling}))
         return _done(job, perf_counter() - begun, odd, yardsticks=passes.yardsticks(ceiling, dedicated))
@@ -544,7 +530,8 @@ def _replayed(
     """Replay; ``part`` returns the replayed log for a given duration."""
     result = passes.replay()
     assert result is not None  # noqa: S101 - for the type checker: only a pass that was stopped is none
-    _refuse_broken(result.broken_metrics)
+    for error in result.broken_metrics:  # a failed pass: --retry-failed measures it again
+        raise error
     ended = "" if result.ended is None else str(result.ended)
     figures = result.summary()
     left = figures.tasks - figures.tasks_finished if ended else 0  # unfinished tasks are normal on a log
@@ -561,19 +548,14 @@ def _in_rounds(job: SweepPass, settings: RoundSettings, log: EventLog, tasks: Ta
     span_s = settings.until_s or (log.span_s or 1.0 if cluster is None else _expected_s(tasks, None))
     source = log if cluster is None else cluster
     done = simulate(source, tasks, settings, watch=lambda simulated_s, _: go_on(simulated_s / span_s))
-    _refuse_broken(done.broken_metrics)
+    for error in done.broken_metrics:
+        raise error
     left = done.summary.measured - done.summary.measured_finished
     warnings = (*done.remarks, *_partial(done.ended, left), *_at_point(job, done.metric_notes))
     rounds = InRounds(
         figures=done.summary, tasks=done.task_figures, wall_s=done.wall_s, shares_wall_s=done.shares_wall_s
     )
     return _done(job, done.wall_s, warnings, rounds=rounds)
-
-
-def _refuse_broken(metrics: Sequence[BrokenPlugin]) -> None:
-    """Fail a pass with a broken metric; ``--retry-failed`` then measures it again."""
-    for error in metrics:
-        raise error
 
 
 def _at_point(job: SweepPass, notes: Iterable[str]) -> Iterator[str]:
