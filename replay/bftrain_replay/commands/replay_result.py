@@ -12,7 +12,7 @@ from bftrain.node_units import words_of
 from bftrain_replay.commands.progress import AN_HOUR_S
 from bftrain_replay.commands.sensitivity import sensitivity_table
 from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, RowGroup, SideBySide
-from bftrain_replay.run.decider_counts import ceiling_label, sentence
+from bftrain_replay.run.decider_counts import CEILING, column_label, sentence
 from bftrain_replay.run.headline import mark_of, ran_out
 from bftrain_replay.run.result import ReplayResult
 from bftrain_replay.run.summary_figures import FIGURE_OF, FIGURES, FigurePlace
@@ -69,10 +69,9 @@ def replays(study: ReplayStudy) -> dict[str, ReplayResult]:
     named = {study.result.column_label: study.result}
     if study.baseline is not None:
         named[study.baseline.column_label] = study.baseline
-    ceiling = study.ceiling
-    if ceiling is not None:
-        label = ceiling_label(ceiling.settings.solver, len(ceiling.decisions), ceiling.decisions.decided_by)
-        named[label] = ceiling
+    if (ceiling := study.ceiling) is not None:
+        made = ceiling.decisions
+        named[column_label(ceiling.settings.solver, len(made), made.decided_by, CEILING)] = ceiling
     return named
 
 

@@ -224,9 +224,9 @@ def _assumption(row: SensitivityRow) -> str:
     )
 
 
-def _label(summary: Mapping[str, Any]) -> str:
-    """Return the name of a replay's column: its solver, and other deciders if there were any."""
-    return decider_counts.column_label(summary["solver"], summary["decisions"], _decided_by(summary))
+def _label(summary: Mapping[str, Any], name: str = "") -> str:
+    """Return the name of a replay's column: its solver, or ``name``, and other deciders if there were any."""
+    return decider_counts.column_label(summary["solver"], summary["decisions"], _decided_by(summary), name)
 
 
 def _gains(run: Run) -> str:
@@ -257,9 +257,7 @@ def _compared(run: Run) -> HtmlTable:
     """Return the figures of the replay, the baseline and the replay without costs side by side."""
     summary, baseline, ceiling = run.summary, run.summary["baseline"], run.summary["ceiling"]
     columns = {_label(summary): summary} | ({_label(baseline): baseline} if baseline else {})
-    if ceiling:
-        name = decider_counts.ceiling_label(ceiling["solver"], ceiling["decisions"], _decided_by(ceiling))
-        columns[name] = ceiling
+    columns |= {_label(ceiling, decider_counts.CEILING): ceiling} if ceiling else {}
     rows = [
         (run.words(figure.label), *map(figure.text_in, columns.values()))
         for figure in FIGURES

@@ -37,20 +37,14 @@ def sentence(
     return f"{called or solver} {failed} of {decisions:,} decisions; {_instead(others)}"
 
 
-def column_label(solver: str, decisions: int, decided_by: Mapping[str, int]) -> str:
-    """Return a solver's column name, with its fallbacks and their counts.
+def column_label(solver: str, decisions: int, decided_by: Mapping[str, int], name: str = "") -> str:
+    """Return the column name of a solver, or ``name``, with the solver's fallbacks and their share.
 
     >>> column_label("highs", 305, {"greedy": 305})
     'highs (greedy decided 100 %)'
     """
     part = share(solver, decisions, decided_by)
-    return f"{solver} ({part})" if part else solver
-
-
-def ceiling_label(solver: str, decisions: int, decided_by: Mapping[str, int]) -> str:
-    """Return the column name of the replay without costs, with the fallbacks of ``solver``."""
-    part = share(solver, decisions, decided_by)
-    return f"{CEILING} ({part})" if part else CEILING
+    return f"{name or solver} ({part})" if part else name or solver
 
 
 def share(solver: str, decisions: int, decided_by: Mapping[str, int]) -> str:
