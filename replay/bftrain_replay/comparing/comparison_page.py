@@ -13,11 +13,12 @@ from bftrain.result_folder import write_page
 from bftrain_replay.comparing import comparison_charts
 from bftrain_replay.comparing.compared_figures import ComparedReplays
 from bftrain_replay.comparing.compared_run import ComparedRun, SummaryFigures
-from bftrain_replay.comparing.settings_differences import SettingDifference, cluster_text
+from bftrain_replay.comparing.settings_differences import SettingDifference
 from bftrain_replay.drawing.html_page import HtmlPage, HtmlTable, HtmlText, html
 from bftrain_replay.drawing.series import TimeAxis
 from bftrain_replay.run.headline import RAN_OUT, harvest_node_h, ran_out
 from bftrain_replay.run.task_figures import TaskPercentiles
+from bftrain_replay.simulation.fixed_cluster import FixedCluster
 
 BEST: Final = "*"
 _SOONEST: Final = "time_to_finish_s.mean"
@@ -94,8 +95,8 @@ def _subtitle(comparison: ComparedReplays) -> str:
         return f"{len(comparison.sides)} replays."
     if _in_rounds(comparison.sides):
         most = max(side.summary.simulated_s for side in comparison.sides)
-        nodes = first.summary.nodes
-        where = f"of nodes that never leave ({cluster_text(nodes)})" if nodes else comparison.words("of idle nodes")
+        cluster = FixedCluster(nodes=first.summary.nodes)
+        where = f"of nodes that never leave ({cluster.text})" if cluster.nodes else comparison.words("of idle nodes")
         return f"{len(comparison.sides)} replays {where}, over up to {text_formats.duration(most)}."
     log = first.run.log
     count = text_formats.counted(len(log.node_names), comparison.words("node"))

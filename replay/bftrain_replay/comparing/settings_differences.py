@@ -9,7 +9,7 @@ from typing import Any, Final
 from bftrain.values import wire
 from bftrain_replay.comparing.compared_run import ComparedRun, RoundSummaryFigures, SummaryFigures
 from bftrain_replay.rounds.round_settings import RoundSettings
-from bftrain_replay.simulation.fixed_cluster import EndReason
+from bftrain_replay.simulation.fixed_cluster import EndReason, FixedCluster
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 _PART: Final = ("window", "nodes", "skip_events")  # settings that select a part of the log
@@ -95,21 +95,17 @@ def comparable(sides: Sequence[ComparedRun]) -> bool:
     return as_long and (len(measured_of(sides)) if in_rounds else len(rules_of(sides))) == 1
 
 
-def cluster_text(nodes: Mapping[str, int]) -> str:
-    """Return the nodes of a cluster in the notation of the command line."""
-    return ",".join(f"{kind}={count}" if kind else str(count) for kind, count in nodes.items())
-
-
 def _nodes_of(summary: SummaryFigures | RoundSummaryFigures) -> str:
     """Return an identity of the idle nodes of a replay."""
     if not summary.nodes:
         return summary.inputs.log.sha256
-    return f"cluster {cluster_text(dict(sorted(summary.nodes.items())))}"  # kinds in sorted order compare equal
+    by_kind = dict(sorted(summary.nodes.items()))  # kinds in sorted order compare equal
+    return f"cluster {FixedCluster(nodes=by_kind).text}"
 
 
 def _settings_of(summary: SummaryFigures | RoundSummaryFigures, *, whole: bool) -> Iterator[tuple[str, Any]]:
     if summary.nodes:
-        yield "log", f"cluster {cluster_text(summary.nodes)}"
+        yield "log", f"cluster {FixedCluster(nodes=summary.nodes).text}"
     else:
         yield "log", _input(summary.inputs.log.name, summary.inputs.log.sha256)
     yield "tasks", _input(summary.inputs.tasks.name, summary.inputs.tasks.sha256)
