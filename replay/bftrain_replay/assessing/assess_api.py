@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +15,6 @@ from bftrain.result_folder import IN_PYTHON, ResultFolder
 from bftrain.short_repr import ShortRepr
 from bftrain.taskfiles.files import load_tasks, save_tasks
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log
 from bftrain_replay.assessing import assess_page
@@ -98,12 +96,11 @@ def assess(  # noqa: PLR0913 - one parameter an option
         raise BadValue(f"is {handback_delay_s}", where="handback_delay_s", fix="write seconds, such as 30.0")
     settings, models = ReplaySettings.with_options(options, "assess"), models_of([Path(each) for each in profiles])
     source = load_log(Path(log)) if isinstance(log, str | Path) else log
-    zone = timezone or source.provenance.options.get("timezone")
     inputs = AssessmentInputs(
         name=file_name(log) or "log",
         command=_IN_PYTHON,
         tasks=file_name(tasks) or ("" if tasks is None else "the call"),
-        zone=time_formats.zone(zone) if zone else UTC,
+        timezone=timezone,
         prices=node_prices or NodePrices(),
         handback_delay_s=handback_delay_s,
         jobs=jobs_of([Path(each) for each in records], source) if records else None,

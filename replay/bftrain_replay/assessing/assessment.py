@@ -15,6 +15,7 @@ from bftrain import summaries, text_formats
 from bftrain.taskfiles.records import Profile
 from bftrain.values import wire
 from bftrain.values.task import TaskSpec
+from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import doubts_of
 from bftrain_datasets.workloads.task_generators import SaturatingWorkload
@@ -106,6 +107,7 @@ class AssessmentInputs:
     command: str
     workload: SaturatingWorkload | None = None
     tasks: str = ""
+    timezone: str = ""  # default: the import's
     zone: tzinfo = UTC
     prices: NodePrices = field(default_factory=NodePrices)
     groups: NodeGroups | None = None
@@ -131,20 +133,22 @@ def assess_log(  # noqa: PLR0913 - the parts of an assessment
 
     Other assumptions are replayed by ``run``, if given; its workers read files, and ``scratch`` receives some of these.
     """
-    sample = ReplayedSample.of(log, most_events)
-    workload = None
+    timezone = inputs.timezone or log.provenance.options.get("timezone")
+    zone = time_formats.zone(timezone) if timezone else UTC
+    sample, workload = ReplayedSample.of(log, most_events), None
     if given is None:
         workload = SaturatingWorkload.of(sample.most_idle_node_s, MOST_TASKS_FACTOR * settings.max_tasks)
     else:
         check_kinds(log, given[0])
     tasks, task_file = given or (workload.tasks if workload else (), None)
     replayed = replay(sample, tasks)
-    others = Alternatives()
+    others: Alternatives = (), ()
     if run is not None:
         files = ReplayFiles.of(log, log_file, tasks, task_file, scratch)
         others = replay_alternatives(replayed, settings, models, files, run, every=most_events == 0)
     inputs = replace(
         inputs,
+        zone=zone,
         workload=workload,
         groups=NodeGroups.of(log, settings.racks),
         start_cost_s=float(np.median([task.start_cost_s for task in tasks])) if tasks else None,
@@ -186,9 +190,9 @@ def _assessed(
         days=tuple(PartOfTime(part=part, nodes=nodes) for part, nodes in zip(DAYS, days, strict=True)),
         groups_by=inputs.groups.source if inputs.groups else "",
         groups=tuple(groups),
-        what_ifs=others.what_ifs,
+        what_ifs=others[0],
         start_cost_s=inputs.start_cost_s,
-        mixes=others.mixes,
+        mixes=others[1],
         prices=inputs.prices,
         worth=worth_of(inputs.prices, lambda counts, holds: sample.a_week(counts * harvest + holds * used)),
         handback=None

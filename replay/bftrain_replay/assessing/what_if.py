@@ -7,7 +7,6 @@ are endless and fill every competing slot, so the queue never empties.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -74,12 +73,7 @@ class MixRow(msgspec.Struct, frozen=True, kw_only=True):
     work: EstimatedFigure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternatives:
-    """The additional replays of an assessment."""
-
-    what_ifs: tuple[WhatIfRow, ...] = ()
-    mixes: tuple[MixRow, ...] = ()
+Alternatives = tuple[tuple[WhatIfRow, ...], tuple[MixRow, ...]]
 
 
 def replay_alternatives(
@@ -100,9 +94,9 @@ def replay_alternatives(
     ]
     outcomes = run("what if", [job for jobs in passes for job in jobs])
     if outcomes is None:
-        return Alternatives()
+        return (), ()
     rows = tuple(_rows(replayed, part, found, passes, outcomes))
-    return Alternatives(what_ifs=rows, mixes=_best_mixes(replayed.sample, settings, models, files, run))
+    return rows, _best_mixes(replayed.sample, settings, models, files, run)
 
 
 def _passes(files: ReplayFiles, part: ReplayedSample, settings: ReplaySettings, label: str) -> list[SweepPass]:

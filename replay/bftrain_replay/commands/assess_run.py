@@ -7,7 +7,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,7 +19,6 @@ from bftrain.node_units import NODE, words_of
 from bftrain.result_folder import ResultFolder
 from bftrain.taskfiles.files import load_tasks
 from bftrain_datasets.commands.records import read_records, refusal, report, row_totals
-from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.edits import with_kinds
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import holds_log, load_log
@@ -97,12 +95,12 @@ class AssessRequest:
             ResultFolder(self.folder, assess_page.KIND, overwrite=self.overwrite) as result,
         ):
             log, log_file = self._log(Path(scratch), out)
-            jobs, timezone = self._jobs(log, out), self.options.timezone or log.provenance.options.get("timezone")
+            jobs = self._jobs(log, out)
             inputs = AssessmentInputs(
                 name=f"{self.files[0]} and {len(self.files) - 1} more" if self.files[1:] else str(self.files[0]),
                 command=shlex.join(["bftrain", *(word for word in sys.argv[1:] if word not in _NOT_NEEDED)]),
                 tasks=str(self.task_file or ""),
-                zone=time_formats.zone(timezone) if timezone else UTC,
+                timezone=self.options.timezone or "",
                 prices=prices,
                 handback_delay_s=self.handback_delay_s,
                 jobs=jobs,
