@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain import text_formats
-from bftrain.errors import BadValue, Interrupted
+from bftrain.errors import BadValue
 from bftrain.result_folder import IN_PYTHON, ResultFolder
 from bftrain.short_repr import ShortRepr
 from bftrain.taskfiles.files import load_tasks, save_tasks
@@ -21,7 +21,7 @@ from bftrain_replay.assessing import assess_page
 from bftrain_replay.assessing.assessment import AssessmentInputs, LogAssessment, assess_log
 from bftrain_replay.assessing.figure_text import headline
 from bftrain_replay.assessing.handback import jobs_of
-from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedHarvest, ReplayedSample, replay_sample
+from bftrain_replay.assessing.replayed_sample import EVENTS, replay_sample
 from bftrain_replay.assessing.what_if import models_of
 from bftrain_replay.assessing.worth import NodePrices
 from bftrain_replay.run.harvest_by_block import interval
@@ -113,22 +113,12 @@ def assess(  # noqa: PLR0913 - one parameter an option
             settings,
             inputs,
             most_events=most_events,
-            replay=lambda sample, given: _replayed(sample, given, settings, watch),
+            replay=lambda sample, given: replay_sample(sample, given, settings, watch),
             models=models,
             run=runner("what_ifs") if what_ifs else None,
             scratch=Path(folder),
         )
     return AssessedLog(figures)
-
-
-def _replayed(
-    sample: ReplayedSample, given: Sequence[TaskSpec], settings: ReplaySettings, watch: Watch | None
-) -> ReplayedHarvest:
-    """Replay the sample; raise ``Interrupted`` if ``watch`` stopped it."""
-    replayed = replay_sample(sample, given, settings, watch)
-    if replayed is None:
-        raise Interrupted("interrupted")
-    return replayed
 
 
 def _given(tasks: Sequence[TaskSpec] | str | Path | None, scratch: Path) -> tuple[tuple[TaskSpec, ...], Path] | None:

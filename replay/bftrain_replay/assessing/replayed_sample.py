@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from bftrain.errors import Interrupted
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import doubtful_nodes
@@ -169,15 +170,15 @@ class ReplayedHarvest:
 
 def replay_sample(
     sample: ReplayedSample, tasks: Sequence[TaskSpec], settings: ReplaySettings, watch: Watch | None = None
-) -> ReplayedHarvest | None:
-    """Replay each window of a sample; ``None`` once ``watch`` returns false."""
+) -> ReplayedHarvest:
+    """Replay each window of a sample; raise ``Interrupted`` once ``watch`` returns false."""
     curves, held = [], []
     for window in sample.windows:
         passes = StudyPasses(sample.log, tasks, check_parts(sample.settings_of(window, settings)), watch)
         found = AllocationRecorder(sample.log.node_names)
         result = passes.replay(found)
         if result is None or not result.complete:
-            return None
+            raise Interrupted("interrupted; no file was written")
         curves.append(HarvestCurve(result))
         held.append(found.rows().table())
     return ReplayedHarvest(sample, curves, held)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from bftrain import text_formats
 from bftrain.cli.output import show, table
 from bftrain.cli.settings import settings_of_kind
-from bftrain.errors import BadInput, Interrupted, UsageError
+from bftrain.errors import BadInput, UsageError
 from bftrain.node_units import NODE, words_of
 from bftrain.result_folder import ResultFolder
 from bftrain.taskfiles.files import load_tasks
@@ -188,10 +188,7 @@ def _replayed(
     sample: ReplayedSample, tasks: Sequence[TaskSpec], settings: ReplaySettings, out: Output
 ) -> ReplayedHarvest:
     with watched(out, max(window.end_s - window.begin_s for window in sample.windows)) as watch:
-        found = replay_sample(sample, tasks, settings, watch)
-    if found is None:
-        raise Interrupted("interrupted; no file was written")
-    return found
+        return replay_sample(sample, tasks, settings, watch)
 
 
 def next_step(found: LogAssessment, files: Sequence[Path], *, is_log: bool) -> str:
