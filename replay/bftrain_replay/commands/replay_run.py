@@ -140,7 +140,8 @@ def replay_log(asked: ReplayRequest, out: Output) -> None:
         done = replay(events, specs, parts, out, main_done, quick=asked.quick)
         return done if asked.quick else beside.with_table(done, log, task_file or specs, settings, kinds)
 
-    done, written = _run_into_folder(folder, source, asked, run)
+    with unterminated(), ResultFolder(folder, REPLAY.folder, overwrite=asked.overwrite) as result:
+        done, written = run_into(result, source, asked.tables, run)
     if workload is not None and workload_ran_dry(done):
         out.warn("the trials ran out, which they should not: the harvest of enough work is larger")
     show(done, source, out, title=f"{log} with {task_file or f'{len(specs):,} trials'}")
@@ -151,13 +152,6 @@ def replay_log(asked: ReplayRequest, out: Output) -> None:
     exit_if_interrupted(done, folder, written=written)
     beside.exit_if_interrupted(folder)
     exit_if_broken(done.broken_metrics)
-
-
-def _run_into_folder(
-    folder: Path, source: InputSource, asked: ReplayRequest, run: Callable[[Callable[[ReplayStudy], None]], ReplayStudy]
-) -> tuple[ReplayStudy, bool]:
-    with unterminated(), ResultFolder(folder, REPLAY.folder, overwrite=asked.overwrite) as result:
-        return run_into(result, source, asked.tables, run)
 
 
 def _tasks(task_file: Path, events: EventLog) -> tuple[TaskSpec, ...]:
@@ -203,7 +197,8 @@ def replay_cluster(nodes: Mapping[str, int], asked: ReplayRequest, out: Output) 
         _print_warnings(done.result, out)
         return done
 
-    done, written = _run_into_folder(folder, source, asked, run)
+    with unterminated(), ResultFolder(folder, REPLAY.folder, overwrite=asked.overwrite) as result:
+        done, written = run_into(result, source, asked.tables, run)
     show(done, source, out, title=f"{cluster.text} {'node' if cluster.text == '1' else 'nodes'} with {task_file}")
     if written:
         out.say(f"result: {folder}")
