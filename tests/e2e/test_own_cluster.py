@@ -15,6 +15,7 @@ from typing import Final, Self
 import pytest
 
 from bftrain import Client
+from bftrain_elastic.wire.network_interfaces import free_port
 from tests.helpers import hosts
 from tests.helpers.local_daemon import PATIENCE_S, LocalDaemon
 from tests.helpers.pages import ROOT, page
@@ -22,15 +23,14 @@ from tests.helpers.program import bftrain
 from tests.helpers.reading import Watcher, section
 
 PROGRAM: Final = Path(__file__).parents[1] / "helpers" / "programs" / "given_speed.py"
-PORT: Final = 7411
-SITE: Final = f"""
+SITE: Final = """
 name = "lab"
 folder = "shared"
 launcher = "process"
 [scheduler]
 name = "cluster"
 [agents]
-port = {PORT}
+port = PORT
 listen = "HEAD"
 """
 KINDS: Final = {"n1": "fast", "n2": "slow", "n3": "slow"}
@@ -65,8 +65,10 @@ class Cluster:
     def __init__(self, folder: Path, network: hosts.Hosts | None, settings: str) -> None:
         self.folder, self.network = folder, network
         self.head = network.address("head") if network else "127.0.0.1"
+        self.port = 7411 if network else free_port(self.head)
         prefix = network.prefix("head") if network else ()
-        self.run = LocalDaemon(folder, SITE.replace("HEAD", self.head) + settings, prefix)
+        site = SITE.replace("HEAD", self.head).replace("PORT", str(self.port)) + settings
+        self.run = LocalDaemon(folder, site, prefix)
         self.agents: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -82,7 +84,7 @@ class Cluster:
 
     def add(self, node: str) -> None:
         """Start the agent of a node."""
-        command = [sys.executable, "-m", "bftrain", "agent", "--manager", f"{self.head}:{PORT}", "--name", node]
+        command = [sys.executable, "-m", "bftrain", "agent", "--manager", f"{self.head}:{self.port}", "--name", node]
         command += ["--kind", KINDS[node], "--secret", str(self.folder / "shared" / "secret")]
         prefix = self.network.prefix(node) if self.network else []
         with (self.folder / f"{node}.log").open("ab") as log:
@@ -154,7 +156,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 )
 def test_nodes_come_and_go_and_no_task_is_lost_or_runs_twice(cluster: Cluster) -> None:
     run = cluster.run
-    assert f"add nodes, on each: bftrain agent --manager {cluster.head}:{PORT} --secret " in run.story()
+    assert f"add nodes, on each: bftrain agent --manager {cluster.head}:{cluster.port} --secret " in run.story()
     cluster.add_all()
     kinds = run.client.status().kinds
     assert {kind: (view.pool, view.used) for kind, view in kinds.items()} == {"fast": (1, 0), "slow": (2, 0)}

@@ -38,7 +38,7 @@ _DEMO_S = 600.0  # two minutes are enough on an idle machine
 @click.option(
     "--example",
     metavar="NAME",
-    help="Print an example: slurm, pbs, local, ..., systemd-user, slurm-hook; or grafana, alerts, openapi.",
+    help="Print an example: slurm, pbs, cluster, ..., systemd-user, slurm-hook; or grafana, alerts, openapi.",
 )
 @prints_results
 def command(

@@ -188,10 +188,26 @@ def scheduler_of(site: SiteSettings, pool: PoolSettings, owner: str) -> Schedule
             where="[scheduler] unit",
             fix='omit it; only name = "slurm" hands out single GPUs',
         )
+    if scheduler.agents_stay and len(site.pools) == 1:
+        _check_agents_options(site.agents)
     state = scheduler.available()
     if not state.ok:
         raise NotAvailable(state.reason, where=where, fix=state.fix or None)
     return scheduler
+
+
+# Settings that become options of the agent's command, which people start themselves
+_AGENT_OPTIONS: Final = ("address", "python", "slots", "preload", "grace_s", "log_mb", "copies_memory", "nice")
+
+
+def _check_agents_options(agents: Agents) -> None:
+    """Raise if settings have no effect, because agents are started by people."""
+    usual = Agents()
+    for key in _AGENT_OPTIONS:
+        if getattr(agents, key) != getattr(usual, key):
+            what = f"'{key}' has no effect on agents that people start"
+            fix = f"omit it; {agents.python} -m bftrain_elastic.agent --help lists the options of an agent"
+            raise BadConfig(what, where="[agents]", fix=fix)
 
 
 def _check_same_site(site: SiteSettings, journal: Journal) -> None:

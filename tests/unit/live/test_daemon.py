@@ -34,6 +34,7 @@ from bftrain.live.log import LineFormatter, writes_to_journald
 from bftrain_elastic.wire.authenticated_stream import read_secret
 from tests.helpers.live_callers import submission
 from tests.helpers.live_inside import (
+    Agents,
     Environment,
     LiveDaemon,
     LiveService,
@@ -423,6 +424,7 @@ async def test_agents_whose_workers_only_the_daemon_can_end_hear_that_its_loop_g
 async def test_agents_that_stay_name_the_kinds_of_their_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(agents=True, agents_suffice=True)
     monkeypatch.setattr(world, "agents_stay", True, raising=False)
+    agents = Agents(patience_s=0.01)
 
     async def comes(daemon: LiveDaemon, node: str, kind: str) -> Agent:
         hub = daemon.opened.hub
@@ -432,7 +434,7 @@ async def test_agents_that_stay_name_the_kinds_of_their_nodes(tmp_path: Path, mo
         await until(lambda: node in daemon.harvester.pool and daemon.harvester.kind_of(node) == kind)
         return agent
 
-    async with live_inside(tmp_path, world, kinds={"named": "n2"}) as (daemon, service, _, _):
+    async with live_inside(tmp_path, world, kinds={"named": "n2"}, agents=agents) as (daemon, service, _, _):
         first, second = await comes(daemon, "n1", "v100"), await comes(daemon, "n3", "k80")
         assert set(service.status().kinds) == {"named", "v100", "k80"}
         hub = daemon.opened.hub
@@ -446,7 +448,7 @@ async def test_agents_that_stay_name_the_kinds_of_their_nodes(tmp_path: Path, mo
         third = await comes(daemon, "n3", "t4")  # before the manager has noticed that the former agent is gone
         for agent in (second, odd, again, third):
             agent.close()
-    async with live_inside(tmp_path, world) as (daemon, _, _, _):
+    async with live_inside(tmp_path, world, agents=agents) as (daemon, _, _, _):
         kinds = daemon.node_manager.kinds
         assert [kinds.of(node) for node in ("n1", "n3")] == ["h100", "t4"], "known before any agent comes"
 

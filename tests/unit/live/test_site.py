@@ -271,6 +271,8 @@ def test_a_state_that_cannot_be_made_is_reported(world: World, tmp_path: Path) -
         ({"scheduler": {"name": "inside", "unit": "gpu"}}, "'inside' hands out whole nodes only"),
         ({"scheduler": {"name": "pbs", "queue": "idle", "unit": "gpu"}}, "'pbs' hands out whole nodes only"),
         ({"scheduler": {"name": "slurm-nodes", "unit": "gpu"}}, "'slurm-nodes' hands out whole nodes only"),
+        ({"scheduler": {"name": "cluster", "unit": "gpu"}}, "'cluster' hands out whole nodes only"),
+        ({"scheduler": {"name": "cluster"}, "agents": Agents(slots=4)}, "'slots' has no effect"),
         ({"agents": Agents(listen="203.0.113.7", port=9, preload=())}, "cannot listen on 203.0.113.7:9"),
     ],
 )
