@@ -10,7 +10,6 @@ from bftrain.config import from_mapping
 from bftrain.live.schedulers.backend import (
     Command,
     CommandFailed,
-    CommandRunner,
     Pilot,
     PilotBackend,
     PilotLimits,
@@ -44,7 +43,7 @@ class Settings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
 def make(table: Mapping[str, Any], site: Site) -> PilotJobs:
     """Create the scheduler from the table [scheduler] of the settings, without its name."""
     settings = from_mapping(table, Settings, where="scheduler")
-    return PilotJobs(Oar(settings), settings, site, CommandRunner(timeout_s=settings.command_timeout_s))
+    return PilotJobs(Oar(settings), settings, site)
 
 
 class Oar(PilotBackend):

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from bftrain import config, text_formats, toml_io
-from bftrain.config import LiveSettings, line_of
+from bftrain.config import LiveSettings
 from bftrain.errors import BadConfig, BadValue, BftrainError, UnknownName
 from bftrain.live import timeouts
 from bftrain.live.schedulers.base import Count, NotNegative, PoolSettings, Positive, Site, Text, Word, pools_of
@@ -357,14 +357,6 @@ _TABLES: Final = {
     if isinstance(one.type, type) and issubclass(one.type, msgspec.Struct)
 }
 
-_OWN_RUNS: Final = "omit it; each user runs a live run, and a Slurm QOS with GrpTRES limits its nodes"
-# Tables and keys of earlier versions, and their replacements
-_REMOVED: Final = {
-    "[notify]": "omit it; to hear of an end, run a command after bftrain submit --wait",
-    "members": _OWN_RUNS,
-    "join": _OWN_RUNS,
-}
-
 
 def default_state() -> Path:
     """Return the default folder of a user's live run."""
@@ -379,13 +371,8 @@ def load(path: Path, *, to_run: bool = False) -> SiteSettings:
     """
     text = config.read(path)
     data = toml_io.parse(text, str(path))
-    for removed, fix in _REMOVED.items():
-        if (name := removed.strip("[]")) in data:
-            raise BadConfig(f"{removed} was removed", where=f"{path}:{line_of(text, (name,))}", fix=fix)
     for name, kind in _TABLES.items():
-        if name in data:  # one at a time, so that errors about unknown keys have a line and a suggestion
-            if not isinstance(data[name], dict):
-                raise BadConfig(f"'{name}' must be a table", where=str(path), fix=f"start it with [{name}]")
+        if isinstance(data.get(name), dict):  # one at a time, so errors about unknown keys have a line and a suggestion
             config.from_mapping(data[name], kind, where=str(path), text=text)
     settings = config.from_mapping(data, SiteSettings, where=str(path), text=text)
     if to_run and "scheduler" not in data:  # an unfinished file must not train on the machine where it is tried

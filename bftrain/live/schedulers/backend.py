@@ -276,6 +276,7 @@ class PilotBackend(ABC):
     remedy: ClassVar[str] = ""  # fix for missing programs
     cancels: ClassVar[tuple[str, ...]] = ()  # the command that cancels the jobs that follow
     troubles: ClassVar[Sequence[tuple[str, Trouble]]] = ()  # pattern in the output -> consequence; first match
+    variables: ClassVar[Mapping[str, str]] = {}  # environment of the commands
     together: bool = False  # whether one command submits any number of pilots
     avoids: bool = False  # whether pilots can be kept off some nodes
     # Commands of a poll, of a query of plans and drained nodes, and of a query of limits

@@ -259,7 +259,6 @@ def filled(order: AgentOrder, node: str) -> Sequence[str]:
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 _SCHEDULER: Final = "name"  # the key that names it
-_REMOVED: Final = ("when", "timezone")  # keys of earlier versions
 
 
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -306,9 +305,6 @@ def pools_of(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[Po
         where = "[scheduler]" if isinstance(given, Mapping) else f"[[scheduler]] number {number}"
         if not isinstance(table.get(_SCHEDULER), str):
             raise BadConfig("has no name", where=where, fix='such as name = "slurm"')
-        if removed := [key for key in _REMOVED if key in table]:
-            fix = "run bftrain live pause and bftrain live resume from cron"
-            raise BadConfig(f"'{removed[0]}' was removed", where=where, fix=fix)
         own = {key: table[key] for key in table if key in _POOL_KEYS}
         pool = wire.convert({**own, "table": {key: table[key] for key in table if key not in _POOL_KEYS}}, PoolSettings)
         if any(pool.pool == other.pool for other in pools):

@@ -17,7 +17,6 @@ from bftrain.live.schedulers.backend import (
     LATER,
     Command,
     CommandFailed,
-    CommandRunner,
     Pilot,
     PilotBackend,
     PilotLimits,
@@ -77,7 +76,7 @@ class FluxSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_fiel
 def make(table: Mapping[str, object], site: Site) -> Scheduler:
     """Build the scheduler from the settings of a site."""
     settings = scheduler_settings(table, FluxSettings)
-    return PilotJobs(Flux(settings), settings, site, CommandRunner(timeout_s=settings.command_timeout_s))
+    return PilotJobs(Flux(settings), settings, site)
 
 
 class FluxJob(msgspec.Struct, frozen=True):

@@ -16,7 +16,6 @@ from bftrain.errors import NotAvailable
 from bftrain.live.schedulers.backend import (
     Command,
     CommandFailed,
-    CommandRunner,
     Pilot,
     PilotBackend,
     PilotLimits,
@@ -84,7 +83,7 @@ class PbsSettings(PilotSettings, frozen=True, kw_only=True, forbid_unknown_field
 def make(table: Mapping[str, object], site: Site) -> Scheduler:
     """Build the scheduler from the settings of a site."""
     settings = scheduler_settings(table, PbsSettings)
-    return PilotJobs(Pbs(settings), settings, site, CommandRunner(timeout_s=settings.command_timeout_s))
+    return PilotJobs(Pbs(settings), settings, site)
 
 
 class Pbs(PilotBackend):

@@ -265,9 +265,13 @@ class PilotJobs(PolledScheduler):
 
     agents_suffice = True
 
-    def __init__(self, batch: PilotBackend, settings: PilotSettings, site: Site, run: CommandRunner) -> None:
+    def __init__(
+        self, batch: PilotBackend, settings: PilotSettings, site: Site, run: CommandRunner | None = None
+    ) -> None:
         check_site(site)
-        super().__init__(batch.name, settings, run)
+        super().__init__(
+            batch.name, settings, run or CommandRunner(timeout_s=settings.command_timeout_s, more=batch.variables)
+        )
         self.unit = batch.unit
         self._batch, self._settings, self._site = batch, settings, site
         self._without = self._nodes = frozenset[str]()  # nodes to avoid; all known nodes

@@ -19,7 +19,6 @@ from bftrain.errors import BadConfig, NotAvailable
 from bftrain.live.schedulers.backend import (
     Command,
     CommandFailed,
-    CommandRunner,
     Pilot,
     PilotBackend,
     PilotLimits,
@@ -125,8 +124,7 @@ def make(table: Mapping[str, object], site: Site) -> Scheduler:
     settings = scheduler_settings(table, SlurmSettings)
     if site.unit == GPU:
         check_options(settings.options)
-    run = CommandRunner(timeout_s=settings.command_timeout_s, more=EPOCHS)
-    return PilotJobs(Slurm(settings, site.grace_s, site.unit), settings, site, run)
+    return PilotJobs(Slurm(settings, site.grace_s, site.unit), settings, site)
 
 
 class Slurm(PilotBackend):
@@ -137,6 +135,7 @@ class Slurm(PilotBackend):
     remedy = REMEDY
     cancels = ("scancel",)
     troubles = TROUBLES
+    variables = EPOCHS
     avoids = True
     commands = (1, 3, 5)
 

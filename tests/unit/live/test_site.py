@@ -137,7 +137,7 @@ def test_without_settings_it_is_private_and_on_this_machine(tmp_path: Path, monk
         ("[api]\ntcp = '0.0.0.0:8765'", "beyond_loopback = true"),
         ("[times]\nlook_s = 0", "> 0"),
         ("[times]\ndrain_s = -1", ">= 0"),
-        ("times = 3", "start it with [times]"),
+        ("times = 3", "times: must be an object"),
         ("[scheduler]\npartition = 'x'", "has no name"),
         ("[kinds]\nv100 = 'n[1-2]'\nk80 = ['n3', 'n2']", "kinds: 'k80': node 'n2' is of kind 'v100' already (give"),
         ("[kinds]\nv100 = 'n1'\nk80 = []", "kinds: 'k80': is given to no node (write v100 = "),
