@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import shlex
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +100,7 @@ class FakeOar:
 @pytest.mark.usefixtures("_installed")
 def test_the_scheduler_keeps_pilots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeOar("n1", "n2", "n3")
-    monkeypatch.setattr(import_module("example_of_a_scheduler"), "CommandRunner", lambda **_: fake.run)
+    monkeypatch.setattr("bftrain.live.schedulers.pilots.CommandRunner", lambda **_: fake.run)
     table = {"pending": 1, "lengths_s": [3600], "poll_s": 0.01, "submits_per_min": 100_000}
     scheduler: Scheduler = registry.load("scheduler", "oar")(table, Site(name="t", folder=tmp_path))
     ours: set[str] = set()

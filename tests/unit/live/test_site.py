@@ -160,19 +160,6 @@ def test_what_is_wrong_is_named_with_its_file(text: str, words: str, tmp_path: P
     assert words in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ('[notify]\nmail_to = "ann@example.org"', r":3: .notify. was removed .*bftrain submit --wait"),
-        ("members = true", r":3: members was removed .*each user runs a live run"),
-        ('join = "/run/bftrain/api.sock"', r":3: join was removed .*each user runs a live run"),
-    ],
-)
-def test_a_removed_setting_is_rejected_with_its_replacement(lines: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(BadConfig, match=message):
-        load(written(tmp_path, f'name = "x"\n\n{lines}\n'))
-
-
 def test_a_file_without_a_scheduler_does_not_train_on_the_machine_where_it_is_tried(tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match=r"names no scheduler \(add \[scheduler\]"):
         load(written(tmp_path, 'name = "physics"\n'), to_run=True)

@@ -324,8 +324,6 @@ def test_a_list_of_schedulers_is_read_and_each_has_a_name_of_its_own(tmp_path: P
             "another pool called 'a'",
         ),
         ('[[scheduler]]\npartition = "a"\n', "number 1: has no name"),
-        ('[scheduler]\nname = "slurm"\nwhen = "nights"\n', "'when' was removed .*bftrain live pause"),
-        ('[[scheduler]]\nname = "slurm"\ntimezone = "UTC"\n', "number 1: 'timezone' was removed"),
         ('[scheduler]\nname = "slurm"\npool = "a b"\n', "must be up to 40 letters"),
         ("scheduler = []\n", "names no scheduler"),
     ],
