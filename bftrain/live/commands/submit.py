@@ -158,10 +158,10 @@ def command(
     if trace and (options or words or grid != [{}]):
         raise UsageError("tasks of a trace take no further options", where="--trace", fix="change its file")
     if trace:
-        tasks = list(_told(play(Path(what), scale or 1.0, client), out))
+        tasks = list(_printed(play(Path(what), scale or 1.0, client), out))
     else:
         tasks = _submit_all(_distinct(_submissions(what, words, options, grid), grid), client, out)
-        tasks = list(_told(tasks, out)) if wait else tasks
+        tasks = list(_printed(tasks, out)) if wait else tasks
     if not wait:
         out.result(tasks, lambda: "" if trace else "\n".join(map(_submitted, tasks)))
         return
@@ -171,7 +171,7 @@ def command(
         raise PartlyFailed(f"{wrong} of {len(ended)} tasks are not done")
 
 
-def _told(tasks: Iterable[TaskView], out: Output) -> Iterator[TaskView]:
+def _printed(tasks: Iterable[TaskView], out: Output) -> Iterator[TaskView]:
     """Print each task when it has been submitted."""
     for task in tasks:
         out.say(_submitted(task))
