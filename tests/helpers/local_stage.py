@@ -19,6 +19,7 @@ from bftrain_elastic.manager.agent_hub import AgentHub, OnEvent
 from bftrain_elastic.tryout.try_script import LocalAgents, TrialMessages
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from bftrain_elastic.wire.messages import Message
+from tests.helpers.pace import busy_s
 from tests.helpers.processes import alive, listening
 from tests.helpers.sample_scripts import TORCH
 
@@ -37,13 +38,14 @@ class MessageLog(TrialMessages):
         """Return all messages of one type about a task."""
         return [one for one in self.all[since:] if one["type"] == what and one.get("task") == task]
 
-    def until(self, true: Callable[[], bool], words: str, timeout_s: float = PATIENCE_S) -> None:
-        """Wait until ``true`` returns true, and raise with ``words`` if it does not."""
+    def until(self, true: Callable[[], bool], words: str, timeout_s: float | None = None) -> None:
+        """Wait until ``true`` returns true, and raise with ``words`` if it does not; longer on a busy machine."""
+        timeout_s = busy_s(PATIENCE_S) if timeout_s is None else timeout_s
         if not self.wait(true, timeout_s):
             last = [one for one in self.all if one["type"] not in {"report", "in_memory", "on_disk"}][-8:]
             raise LauncherNonconformance(f"{words}: not within {timeout_s:g} s; its last messages: {last}")
 
-    def steps(self, task: str, size: int, count: int = 5, timeout_s: float = PATIENCE_S) -> None:
+    def steps(self, task: str, size: int, count: int = 5, timeout_s: float | None = None) -> None:
         """Wait for ``count`` more steps at ``size`` nodes."""
         since = len(self.all)
         self.until(
