@@ -21,8 +21,10 @@ from bftrain.node_units import NODE, node_of
 from bftrain.nodesets import expand as expand_set
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.machine_nodes import Expand, Units, ranges_from
-from bftrain_datasets.importing.text_columns import Column, Texts, lengths_of
+from bftrain_datasets.importing.text_columns import Texts, lengths_of
+from bftrain_datasets.log.arrow_arrays import Column, arrow_of, numpy_of
 from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog, LogBuilder, NodeState
+from bftrain_datasets.log.log_columns import order_by_node
 
 MOST_PAIRS: Final = 1 << 27  # (job, node) pairs; half a gigabyte of memory
 BAD_TIME: Final = -np.inf  # an unreadable time
@@ -241,15 +243,15 @@ def keys_of(jobs: Column | NDArray[np.float64]) -> NDArray[np.int64]:
         found[negative] = [key_of(str(number)) for number in found[negative].tolist()]
         return found
     lengths = lengths_of(jobs)
-    plain = compute.ascii_is_decimal(jobs).to_numpy(zero_copy_only=False) & (lengths <= _MOST_DIGITS)
+    plain = numpy_of(compute.ascii_is_decimal(jobs)) & (lengths <= _MOST_DIGITS)
     keys = np.zeros(lengths.size, dtype=np.int64)
-    texts = jobs if plain.all() else jobs.filter(pa.array(plain))
-    numbers = texts.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    texts = jobs if plain.all() else jobs.filter(arrow_of(plain))
+    numbers = numpy_of(texts.cast(pa.int64()))
     leading = numbers < _LEAST_OF_DIGITS[lengths[plain]]
     keys[plain] = numbers + 1
     plain[np.flatnonzero(plain)[leading]] = False
     if not plain.all():
-        keys[~plain] = list(map(hash, jobs.filter(pa.array(~plain)).to_pylist()))
+        keys[~plain] = list(map(hash, jobs.filter(arrow_of(~plain)).to_pylist()))
     return keys
 
 
@@ -326,9 +328,7 @@ def _spans_of(
     counts = offsets[sets + 1] - offsets[sets]
     member = ranges_from(offsets[sets], counts)
     node = nodes[member]
-    low = int(node.min(initial=0))
-    fits = int(node.max(initial=0)) - low <= np.iinfo(np.uint16).max  # NumPy sorts 16-bit numbers without comparisons
-    order = np.argsort((node - low).astype(np.uint16) if fits else node, kind="stable")
+    order = order_by_node(node)
     index = np.repeat(np.arange(rows.size), counts)[order]
     start, end = np.maximum(jobs.start[rows], window[0])[index], np.minimum(jobs.end[rows], window[1])[index]
     return HeldSpans(node[order], start, end, rows[index], units[member[order]] if units.size else None)

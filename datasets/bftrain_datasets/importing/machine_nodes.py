@@ -18,7 +18,8 @@ from bftrain.nodesets import LONGEST_NAME, MOST_NODES
 from bftrain.nodesets import expand as expand_set
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.import_options import ImportOptions
-from bftrain_datasets.importing.text_columns import Column, lengths_of
+from bftrain_datasets.importing.text_columns import lengths_of
+from bftrain_datasets.log.arrow_arrays import EMPTY, Column, arrow_texts, numpy_of
 
 MOST_KNOWN: Final = 1 << 25  # maximum number of letters and nodes in stored node sets, to bound memory
 MOST_OF_A_NODE: Final = 1 << 16  # maximum number of GPUs or cores per node
@@ -36,6 +37,7 @@ _MOST_AT_ONCE: Final = 1 << 21  # maximum number of nodes in sets expanded toget
 _NUMBER_BITS: Final = 32  # bits of the number in a node's key; the stem number uses the rest
 _NUMBER_MASK: Final = (1 << _NUMBER_BITS) - 1
 _MOST_DIGITS: Final = 9
+_ZERO: Final = arrow_texts(["0"])[0]
 
 _UNKNOWN, _STRANGER = -2, -1  # place of a node not looked up yet; place of a node outside the machine
 
@@ -160,21 +162,21 @@ class NodeSets:
 
     def numbers(self, texts: Column, expand: Expand = expand_set) -> Places:
         """Return the numbers of node sets in a column, -1 for nulls."""
-        known, numbers = self._columns.get(expand, (pa.array([], pa.string()), np.zeros(0, dtype=np.int64)))
+        known, numbers = self._columns.get(expand, (arrow_texts([]), np.zeros(0, dtype=np.int64)))
         encoded = pa.chunked_array([known, texts]).dictionary_encode().chunks[-1]  # continues the known texts
         new = encoded.dictionary.slice(len(known))
         if len(new):
             words = new.to_pylist()
             first = self._add(words, int(lengths_of(new).sum()))
             added = np.arange(first, first + len(words))
-            self.facts[USUAL, added] = compute.string_is_ascii(new) if expand in (expand_set, nodes_in) else 0
+            self.facts[USUAL, added] = numpy_of(compute.string_is_ascii(new)) if expand in (expand_set, nodes_in) else 0
             if expand is nodes_in:  # a list in brackets, or ranges of names
-                self.facts[USUAL, added[compute.starts_with(new, "[").to_numpy(zero_copy_only=False)]] = 0
+                self.facts[USUAL, added[numpy_of(compute.starts_with(new, "["))]] = 0
             if expand is not expand_set:
                 self._expands.update(dict.fromkeys(added.tolist(), expand))
             numbers = np.append(numbers, added)
             self._columns[expand] = encoded.dictionary, numbers
-        codes: Places = encoded.indices.fill_null(numbers.size).to_numpy(zero_copy_only=False)
+        codes = np.where(numpy_of(encoded.is_valid()), numpy_of(encoded.indices), numbers.size)
         return np.append(numbers, -1)[codes]
 
     def size_of(self, number: int) -> int:
@@ -398,23 +400,23 @@ class _Ranges:
         """Parse node sets; new stems are numbered together with their number of digits."""
 
         def texts_of(found: Any, place: int) -> Any:  # noqa: ANN401 - of Arrow
-            return compute.fill_null(compute.struct_field(found, [place]), "")
+            return compute.fill_null(compute.struct_field(found, [place]), EMPTY)
 
-        sets = compute.extract_regex(pa.array(texts, pa.string()), _PLAIN_SET)
+        sets = compute.extract_regex(arrow_texts(texts), _PLAIN_SET)
         stem, listed, number = (texts_of(sets, place) for place in range(3))
         # A bare number is ambiguous
-        alone = compute.if_else(compute.equal(stem, ""), "", number)
-        pieces = compute.split_pattern(compute.if_else(compute.equal(listed, ""), alone, listed), ",")
-        offsets = pieces.offsets.to_numpy().astype(np.int64)
+        alone = compute.if_else(compute.equal(stem, EMPTY), EMPTY, number)
+        pieces = compute.split_pattern(compute.if_else(compute.equal(listed, EMPTY), alone, listed), ",")
+        offsets = numpy_of(pieces.offsets).astype(np.int64)
         bounds = compute.extract_regex(pieces.flatten(), _RANGE)
         low_text, high_text = (texts_of(bounds, place) for place in range(2))
-        high_text = compute.if_else(compute.equal(high_text, ""), low_text, high_text)
-        numbers = (compute.if_else(compute.equal(text, ""), "0", text) for text in (low_text, high_text))
-        low, high = (text.cast(pa.int64()).to_numpy(zero_copy_only=False) for text in numbers)
+        high_text = compute.if_else(compute.equal(high_text, EMPTY), low_text, high_text)
+        numbers = (compute.if_else(compute.equal(text, EMPTY), _ZERO, text) for text in (low_text, high_text))
+        low, high = (numpy_of(text.cast(pa.int64())) for text in numbers)
         which = np.repeat(np.arange(len(texts)), np.diff(offsets))
-        digits = compute.binary_length(low_text).to_numpy(zero_copy_only=False)
+        digits = numpy_of(compute.binary_length(low_text))
         encoded = stem.dictionary_encode()
-        kind, code_of = np.unique(encoded.indices.to_numpy()[which] * (_MOST_DIGITS + 1) + digits, return_inverse=True)
+        kind, code_of = np.unique(numpy_of(encoded.indices)[which] * (_MOST_DIGITS + 1) + digits, return_inverse=True)
         parts = (divmod(code, _MOST_DIGITS + 1) for code in kind.tolist())
         names = ((encoded.dictionary[place].as_py(), width) for place, width in parts)
         code = np.array([stems.setdefault(name, len(stems)) for name in names], dtype=np.int64)[code_of]
@@ -425,7 +427,7 @@ class _Ranges:
         odd[order[1:][twice]] = True
         counts = np.where(odd, 0, high - low + 1)
         sizes = np.bincount(which, counts, minlength=len(texts)).astype(np.int64)
-        stem_lengths = compute.binary_length(stem).to_numpy(zero_copy_only=False)
+        stem_lengths = numpy_of(compute.binary_length(stem))
         long = (sizes > MOST_NODES) | (stem_lengths > LONGEST_NAME - _MOST_DIGITS)
         sizes[(np.bincount(which, odd, minlength=len(texts)) > 0) | long] = -1
         return cls(sizes, offsets, (code << _NUMBER_BITS) + low, counts)

@@ -200,7 +200,7 @@ def _note_censored(steps: _Steps, node_count: int, intake: RecordIntake) -> None
 
 
 def _expanded(steps: _Steps, names: tuple[str, ...], where: str) -> EventLog:
-    counts, nodes, states = _changes_of(steps, len(names), where)
+    counts, nodes, states, before = _changes_of(steps, len(names), where)
     kept = counts > 0
     kept[0] = True
     return EventLog(
@@ -210,28 +210,32 @@ def _expanded(steps: _Steps, names: tuple[str, ...], where: str) -> EventLog:
         nodes=nodes,
         states=states,
         end_s=steps.end_s,
+        known_before=before,
     )
 
 
 def _changes_of(
     steps: _Steps, capacity: int, where: str
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int8]]:
-    """Return the number of changing nodes at each step, their indices, and their new states."""
-    # Each step changes three ranges of nodes, given by bounds and new states. Nodes between the old and the new
-    # ``active`` become busy; or idle, and down from ``total``. Other nodes between the old and the new ``total`` become
-    # idle or down. The ranges are sorted, because ``active`` never exceeds ``total``. All nodes are busy before the
-    # first step.
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int8], NDArray[np.int8]]:
+    """Return the number of changing nodes at each step, their indices, and their new and previous states."""
+    # Each step changes four ranges of nodes, given by bounds and states. Nodes between the old and the new ``active``
+    # become busy, idle ones and then down ones; or idle, and down from ``total``. Other nodes between the old and the
+    # new ``total`` become idle or down. The ranges are sorted, because ``active`` never exceeds ``total``. All nodes
+    # are busy before the first step.
     active, total = steps.active, steps.total
     before, before_total = (np.concatenate(([capacity], column[:-1])) for column in (active, total))
     low, high = np.minimum(active, before), np.maximum(active, before)
     rises = active > before
     middle = np.where(rises, high, np.clip(total, low, high))
+    split = np.where(rises, np.clip(before_total, low, high), middle)
     last = np.maximum(np.maximum(total, before_total), high)
     beyond = np.maximum(np.minimum(total, before_total), high)
-    lows, highs = np.stack((low, middle, beyond), axis=1), np.stack((middle, high, last), axis=1)
-    become = np.full(highs.shape, DOWN, dtype=np.int8)
-    become[:, 0] = np.where(rises, BUSY, IDLE)
-    become[total > before_total, 2] = IDLE
+    lows, highs = np.stack((low, split, middle, beyond), axis=1), np.stack((split, middle, high, last), axis=1)
+    become, were = np.full(highs.shape, DOWN, dtype=np.int8), np.full(highs.shape, BUSY, dtype=np.int8)
+    become[:, :2] = np.where(rises, BUSY, IDLE)[:, np.newaxis]
+    become[total > before_total, 3] = IDLE
+    were[rises, 0], were[:, 1] = IDLE, DOWN
+    were[:, 3] = np.where(total > before_total, DOWN, IDLE)
     sizes = highs - lows
     if int(sizes.sum()) > MOST_CHANGES:
         raise BadInput(
@@ -239,8 +243,8 @@ def _changes_of(
             where=where,
             fix="import it in parts, with --window A:B",
         )
-    counts = sizes.sum(axis=1)
-    sizes = sizes.ravel()
+    counts, filled = sizes.sum(axis=1), sizes > 0
+    sizes, firsts = sizes[filled], lows[filled]
     nodes = np.arange(int(sizes.sum()), dtype=np.int32)  # the index of each change, later the node in its range
-    nodes += np.repeat((lows.ravel() - np.cumsum(sizes) + sizes).astype(np.int32), sizes)
-    return counts, nodes, np.repeat(become.ravel(), sizes)
+    nodes += np.repeat((firsts - np.cumsum(sizes) + sizes).astype(np.int32), sizes)
+    return counts, nodes, np.repeat(become[filled], sizes), np.repeat(were[filled], sizes)

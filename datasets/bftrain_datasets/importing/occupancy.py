@@ -149,9 +149,10 @@ def log_from_jobs(intake: RecordIntake) -> EventLog:
     sweep = _Sweep(jobs, len(names))
     for held in pieces:
         if held.node.size:
-            idle, busy, failed = sweep.stays(held)
-            builder.add_columns(idle[1], place_of[idle[0]], np.full(idle[0].size, IDLE, dtype=np.int8))
-            builder.add_columns(busy[1], place_of[busy[0]], np.full(busy[0].size, BUSY, dtype=np.int8))
+            nodes, times, failed = sweep.stays(held)
+            known = np.isfinite(times)  # the first stay on a node ends no idle time
+            states = np.tile(np.array((IDLE, BUSY), dtype=np.int8), nodes.size // 2)
+            builder.add_columns(times[known], place_of[nodes[known]], states[known])
             intake.failed_nodes.append((place_of[failed[0]], failed[1]))
     sweep.note(intake)
     ended = np.isfinite(sweep.reach) & (sweep.reach < end_s)
@@ -173,8 +174,11 @@ class _Sweep:
         self._last_row = np.zeros(node_count, dtype=np.int64)
         self._found: dict[str, tuple[int, float, tuple[int, int]]] = {}  # count, node-seconds, first node and its row
 
-    def stays(self, held: HeldSpans) -> tuple[_AtNodes, _AtNodes, _AtNodes]:
-        """Return when nodes become idle, when they become busy, and when a node failure killed a job."""
+    def stays(self, held: HeldSpans) -> tuple[NDArray[np.int32], NDArray[np.float64], _AtNodes]:
+        """Return nodes with the times at which they become idle and busy again, and when a failure killed a job.
+
+        A node that was not yet in use becomes idle at an infinite time.
+        """
         node, row = held.node, held.row
         first = np.append(True, node[1:] != node[:-1])
         firsts = np.flatnonzero(first)
@@ -194,10 +198,10 @@ class _Sweep:
         self._add("shared", held, over[~twice], both_s[~twice])
         touching = np.flatnonzero(held.start == before)
         self._add("short_gaps", held, touching, np.zeros(touching.size))
-        begins = held.start > before
-        again = begins & np.isfinite(before)
+        begins = np.flatnonzero(held.start > before)
+        times = np.stack((before[begins], held.start[begins]), axis=1).ravel()
         failed = self._jobs.node_failed[row] > 0
-        return (node[again], before[again]), (node[begins], held.start[begins]), (node[failed], held.end[failed])
+        return np.repeat(node[begins], 2), times, (node[failed], held.end[failed])
 
     def _add(self, finding: str, held: HeldSpans, these: NDArray[np.int64], node_s: NDArray[np.float64]) -> None:
         if these.size:

@@ -37,7 +37,7 @@ from bftrain_datasets.log.idle_doubts import (
     idle_after_failures,
     late_starts,
 )
-from bftrain_datasets.log.log_columns import last_changes, sums_by_time
+from bftrain_datasets.log.log_columns import sums_by_time
 from bftrain_datasets.log.measures import down_node_s
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance, ProvenanceSource, tellable
 
@@ -122,14 +122,16 @@ def _recognises(part: RegisteredPart, head: bytes) -> bool:
 KINDS: Final = frozenset({"suspected_downtime", "always_idle", "relative_times"})
 
 
-def suspicions(log: EventLog, downtime_after_s: float) -> Iterator[LogFinding]:
-    """Yield suspected downtime, nodes never used by a job, and times that count from zero."""
-    downtime = _downtime(log, downtime_after_s)
+def suspicions(log: EventLog, quiet: Sequence[tuple[float, float]], downtime_after_s: float) -> Iterator[LogFinding]:
+    """Yield suspected downtime, nodes never used by a job, and times that count from zero.
+
+    ``quiet`` are the periods without any job.
+    """
+    downtime = _downtime(log, quiet, downtime_after_s)
     if downtime is not None:
         yield downtime
     # Nodes that are idle at the start of the log and never change
-    later = last_changes(log.nodes, int(log.offsets[1]), len(log.node_names))
-    whole = np.flatnonzero((log.states_at(log.start_s) == IDLE) & (later < 0))
+    whole = np.flatnonzero((log.states_at(log.start_s) == IDLE) & (log.last_changes() < 0))
     if whole.size and log.span_s > 0:
         name = log.node_names[int(whole[0])]
         yield _suspicion("always_idle", int(whole.size), whole.size * log.span_s, f"node {name}")
@@ -148,9 +150,8 @@ def all_idle(log: EventLog, longer_than_s: float) -> list[tuple[float, float]]:
     return [(begin_s, end_s) for begin_s, end_s in spans if end_s - begin_s > longer_than_s]
 
 
-def _downtime(log: EventLog, longer_than_s: float) -> LogFinding | None:
+def _downtime(log: EventLog, quiet: Sequence[tuple[float, float]], longer_than_s: float) -> LogFinding | None:
     """Return suspected downtime, with the total idle time, because short pauses can be part of a longer one."""
-    quiet = all_idle(log, 0.0)
     long = [(begin_s, end_s) for begin_s, end_s in quiet if end_s - begin_s > longer_than_s]
     if not long:
         return None
@@ -246,9 +247,10 @@ def import_files(
     log = _edited(log, intake)
     late = _late_nodes(log, intake)
     _doubt_failed_nodes(log, intake)
-    found = suspicions(log, options.downtime_after_s)
-    findings = ordered((*intake.findings(), *found))
-    names, downtime = {each.name for each in findings}, all_idle(log, options.downtime_after_s)
+    quiet = all_idle(log, 0.0)
+    findings = ordered((*intake.findings(), *suspicions(log, quiet, options.downtime_after_s)))
+    names = {each.name for each in findings}
+    downtime = [(begin_s, end_s) for begin_s, end_s in quiet if end_s - begin_s > options.downtime_after_s]
     by_counts = "which_unknown" in names
     doubtful = doubtful_times(log, censored=CENSORED_END in names, by_counts=by_counts, downtime=downtime, late=late)
     rows = intake.rows()
@@ -284,7 +286,7 @@ def import_logs(*paths: Path | str, options: ImportOptions | None = None) -> Imp
 
 def check_log(log: EventLog, downtime_after_s: float) -> Imported:
     """Return the findings of this log's import, and current suspicions."""
-    found = {each.name: each for each in suspicions(log, downtime_after_s)}
+    found = {each.name: each for each in suspicions(log, all_idle(log, 0.0), downtime_after_s)}
     known = (each for each in log.provenance.findings if each.name not in KINDS)
     rows = RowCounts.from_dict(log.provenance.counts)
     return Imported(log, log.provenance.made_by, rows, ordered((*known, *found.values())))

@@ -44,6 +44,7 @@ _UNREADABLE: Final = {
     b"\xfe\xff": _UTF_16,
 }
 _HEAD_BYTES: Final = 512
+_TAR_BYTES: Final = 1 << 14  # tarfile copies its buffer at each read
 _MEMBER_BYTES: Final = 4096  # block size in archives: the last block of a truncated archive is lost
 _LOG_MEMBER: Final = b".npy"  # member suffix of a bftrain log, which is also a zip archive
 _PACKING: Final[dict[bytes, Callable[[IO[bytes]], _Buffered]]] = {
@@ -313,7 +314,7 @@ def _first_member(
     stream: io.BufferedReader, where: str, damage: list[Exception], check: Callable[[int], object]
 ) -> tuple[io.BufferedReader, tarfile.TarFile]:
     """Open the first file in an archive as a stream, so no data is written to disk."""
-    archive = tarfile.open(fileobj=stream, mode="r|", bufsize=_BLOCK_BYTES)  # noqa: SIM115 - closed with this object
+    archive = tarfile.open(fileobj=stream, mode="r|", bufsize=_TAR_BYTES)  # noqa: SIM115 - closed with this object
     for member in archive:
         file = archive.extractfile(member) if member.isfile() else None
         if file is not None:

@@ -23,6 +23,7 @@ from pyarrow import csv as arrow_csv
 
 from bftrain.node_units import GPU
 from bftrain.nodesets import MOST_NODES
+from bftrain_datasets.log.arrow_arrays import NULL, Column, arrow_of, arrow_texts, numpy_of
 from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock
 
@@ -221,8 +222,6 @@ _ISO_LETTERS: Final = 19
 _EPOCH_DIGITS: Final = 10
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - local times have no zone
 
-Column = Any  # an Arrow array; pyarrow is untyped
-
 
 @dataclass(frozen=True, slots=True)
 class Texts:
@@ -310,30 +309,29 @@ def _splits_lines(block: bytes) -> bool:
 
 def chosen(column: Column, rows: NDArray[np.bool_]) -> Column:
     """Return some of the cells."""
-    return column.filter(pa.array(rows))
+    return column.filter(arrow_of(rows))
 
 
 def merged(columns: Sequence[Column], more: Sequence[Sequence[str]], order: NDArray[np.int64]) -> list[Column]:
     """Return the columns with further rows appended."""
-    further = [pa.array(cells, pa.string()) for cells in zip(*more, strict=True)]
+    further = [arrow_texts(cells) for cells in zip(*more, strict=True)]
     whole = [pa.concat_arrays(pair) for pair in zip(columns, further, strict=True)] if columns else further
-    return [column.take(pa.array(order)) for column in whole]
+    return [column.take(arrow_of(order)) for column in whole]
 
 
 def without(column: Column, nothing: frozenset[str]) -> Column:
     """Return a column with nulls for the texts in ``nothing``, ignoring case."""
     short = lengths_of(column) <= max(map(len, nothing))
     if short.any():
-        texts = column.filter(pa.array(short))
-        short[short] = compute.is_in(compute.utf8_lower(texts), value_set=pa.array(sorted(nothing)))
-        column = compute.if_else(pa.array(short), None, column) if short.any() else column
+        texts = column.filter(arrow_of(short))
+        short[short] = numpy_of(compute.is_in(compute.utf8_lower(texts), value_set=arrow_texts(sorted(nothing))))
+        column = compute.if_else(arrow_of(short), NULL, column) if short.any() else column
     return column
 
 
 def contains(column: Column, text: str) -> NDArray[np.bool_]:
     """Return which cells contain a text."""
-    found: NDArray[np.bool_] = compute.match_substring(column, text).to_numpy(zero_copy_only=False)
-    return found
+    return numpy_of(compute.match_substring(column, text))
 
 
 def lengths_of(column: Column) -> NDArray[np.int32]:
@@ -346,7 +344,7 @@ def coded(column: Column) -> Texts:
     """Return a column with each of its texts once; empty cells and nulls have none."""
     encoded = column.dictionary_encode()
     texts: list[str] = encoded.dictionary.to_pylist()
-    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
+    codes = np.where(numpy_of(encoded.is_valid()), numpy_of(encoded.indices), -1).astype(np.int32)
     if "" in texts:
         codes[codes == texts.index("")] = -1
     return Texts(codes, texts)
@@ -367,21 +365,20 @@ def times_of(column: Column, clock: RecordClock) -> tuple[NDArray[np.float64], N
     """
     letters = lengths_of(column)
     times = np.full(letters.size, np.nan)
-    nothing = compute.is_in(compute.utf8_lower(column), value_set=pa.array(sorted(NO_TIME)))
-    read = nothing.to_numpy(zero_copy_only=False).copy()
+    read = numpy_of(compute.is_in(compute.utf8_lower(column), value_set=arrow_texts(sorted(NO_TIME))))
     local = letters == _ISO_LETTERS
     # Not utf8_is_decimal, which is true for digits of other scripts
-    digits = compute.ascii_is_decimal(column).to_numpy(zero_copy_only=False) & (letters <= _EPOCH_DIGITS) & ~read
+    digits = numpy_of(compute.ascii_is_decimal(column)) & (letters <= _EPOCH_DIGITS) & ~read
     if digits.any():
-        times[digits] = column.filter(pa.array(digits)).cast(pa.int64()).to_numpy(zero_copy_only=False)
+        times[digits] = numpy_of(column.filter(arrow_of(digits)).cast(pa.int64()))
         times[times == 0] = np.nan
         read |= digits
     if local.any():
         try:
-            moments = column.filter(pa.array(local)).cast(pa.timestamp("s")).cast(pa.int64())
+            moments = column.filter(arrow_of(local)).cast(pa.timestamp("s")).cast(pa.int64())
         except pa.ArrowException:
             return times, read, np.zeros(letters.size, dtype=np.bool_)
-        times[local] = _utc(moments.to_numpy(zero_copy_only=False), clock)
+        times[local] = _utc(numpy_of(moments), clock)
         local &= ~np.isnan(times)
         read |= local
     return times, read, local

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from statistics import median
 from typing import Final
@@ -21,7 +20,8 @@ from pyarrow import compute
 from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.importing.job_columns import BAD_TIME
 from bftrain_datasets.importing.machine_nodes import checked_names, nodes_in
-from bftrain_datasets.importing.text_columns import Column, Texts, by_text, coded, contains, times_of, without
+from bftrain_datasets.importing.text_columns import Texts, by_text, coded, contains, times_of, without
+from bftrain_datasets.log.arrow_arrays import Column, arrow_texts, numpy_of
 from bftrain_datasets.log.time_formats import LARGEST_S, RecordClock
 
 Cells = Column | NDArray[np.float64]
@@ -54,11 +54,7 @@ def cell_text(cell: object) -> str:
 
 def column_of(cells: Sequence[object]) -> Column:
     """Return a column of texts."""
-    kinds = set(map(type, cells)) - {type(None)}
-    with suppress(OverflowError, pa.ArrowException):  # whole numbers of more than 64 bits
-        if kinds <= {str} or kinds == {int}:
-            return pa.array(cells, pa.string() if kinds <= {str} else pa.int64()).cast(pa.string()).fill_null("")
-    return pa.array(map(cell_text, cells), pa.string(), size=len(cells))
+    return arrow_texts(cells if set(map(type, cells)) <= {str} else list(map(cell_text, cells)))
 
 
 def number_of(cell: object) -> float | None:
@@ -117,13 +113,11 @@ def _as_numbers(cells: Cells) -> NDArray[np.float64] | None:
     """Return a column of numbers, NaN for empty cells; None if any cell is not a number."""
     if isinstance(cells, np.ndarray):
         return cells.astype(np.float64)
-    nothing = compute.is_in(compute.utf8_lower(cells), value_set=pa.array(sorted(NOTHING)))
+    texts = without(cells, NOTHING)
     try:
-        numbers = compute.if_else(nothing, None, cells).cast(pa.float64())
+        return np.where(numpy_of(texts.is_valid()), numpy_of(texts.cast(pa.float64())), np.nan)
     except pa.ArrowException:
         return None
-    found: NDArray[np.float64] = numbers.to_numpy(zero_copy_only=False).copy()
-    return found
 
 
 def read_times(cells: Cells, unit: str, clock: RecordClock, *, zero_is_none: bool) -> NDArray[np.float64]:
@@ -226,7 +220,7 @@ def read_nodes(cells: Cells) -> Column:
     column = compute.utf8_trim_whitespace(column_of(read_names(cells)) if isinstance(cells, np.ndarray) else cells)
     if contains(column, "\n").any():
         texts = ("\n".join(each for each in text.split("\n") if not is_nothing(each)) for text in column.to_pylist())
-        column = pa.array(texts, pa.string(), size=len(column))
+        column = arrow_texts(list(texts))
     return without(column, NOTHING | {"-1"})
 
 

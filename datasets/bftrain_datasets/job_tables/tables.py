@@ -29,6 +29,7 @@ from bftrain_datasets.importing.raw_file import HEAD_BYTES, LARGE_BLOCK_BYTES, R
 from bftrain_datasets.importing.text_columns import columns_of, first_lines, names_slurm_jobs
 from bftrain_datasets.job_tables.cell_values import Cells, column_of
 from bftrain_datasets.job_tables.column_choice import SAMPLE_ROWS, recognised
+from bftrain_datasets.log.arrow_arrays import EMPTY, arrow_texts, numpy_of
 from bftrain_datasets.log.parquet_log import FORMAT_KEY
 
 LARGEST_BYTES: Final = 1 << 32  # largest file that is kept in memory
@@ -464,8 +465,7 @@ def _cells(column: Any) -> Cells:  # noqa: ANN401 - pyarrow has no types
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):  # texts, as written by older programs
-        texts = (None if cell is None else cell.decode(errors="replace") for cell in column.to_pylist())
-        column = pa.array(texts, pa.string())
+        column = arrow_texts(["" if cell is None else cell.decode(errors="replace") for cell in column.to_pylist()])
     kind, types = column.type, pa.types
     if types.is_timestamp(kind) and kind.tz is None:
         column = compute.strftime(column.cast(pa.timestamp("s"), safe=False), "%Y-%m-%dT%H:%M:%S")
@@ -476,12 +476,12 @@ def _cells(column: Any) -> Cells:  # noqa: ANN401 - pyarrow has no types
     elif types.is_decimal(kind):
         return _numbers(column.cast(pa.float64()))
     if types.is_string(column.type) or types.is_large_string(column.type):
-        return column.cast(pa.string()).fill_null("")
+        return column.cast(pa.string()).fill_null(EMPTY)
     return column_of(column.to_pylist())
 
 
 def _numbers(column: Any) -> NDArray[np.float64]:  # noqa: ANN401 - pyarrow has no types
-    return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.float64)
+    return np.where(numpy_of(column.is_valid()), numpy_of(column), np.nan)
 
 
 # Read once: columns by ``names``, the first rows by ``sample``, then ``batches`` of the required columns

@@ -13,7 +13,7 @@ import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +31,8 @@ from bftrain_datasets.log.log_columns import (
     checked_names,
     chosen_places,
     first_mentioned,
+    last_changes,
+    order_by_node,
     pack_changes,
     reject,
     states_before,
@@ -117,11 +119,13 @@ class EventLog(ShortRepr):
     node_kinds: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
     provenance: LogProvenance = field(default_factory=LogProvenance)
     before: NDArray[np.int8] = field(init=False, repr=False)
+    known_before: InitVar[NDArray[np.int8] | None] = None  # ``before``, from code that derives it with the changes
     _digest: str | None = field(init=False, repr=False, default=None)
     _pool_sizes: NDArray[np.int64] | None = field(init=False, repr=False, default=None)
+    _last_changes: NDArray[np.int64] | None = field(init=False, repr=False, default=None)
     _kind_of: Mapping[str, str] | None = field(init=False, repr=False, default=None)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, known_before: NDArray[np.int8] | None) -> None:
         self._set("node_names", checked_names(self.node_names))
         self._set("provenance", _with_unit(self.provenance, self.node_names))
         self._set("times", checked_column("times", self.times, np.float64) + 0.0)  # + 0.0 turns -0.0 into 0.0
@@ -144,7 +148,7 @@ class EventLog(ShortRepr):
             reject("end_s", f"is {end_s:g}, before the last time, {times[-1]:g}")
         self._set("end_s", end_s)
         self._check_changes()
-        self._set("before", states_before(self.nodes, self.states))
+        self._set("before", states_before(self.nodes, self.states) if known_before is None else known_before)
         repeated = np.flatnonzero(self.before == self.states)
         if repeated.size:
             reject("states", f"repeats a node's state at change {repeated[0]}", "use LogBuilder, which counts these")
@@ -287,6 +291,15 @@ class EventLog(ShortRepr):
             sizes.flags.writeable = False
             self._set("_pool_sizes", sizes)
         return sizes
+
+    def last_changes(self) -> NDArray[np.int64]:
+        """Return the index of each node's last change after the start, or -1."""
+        last = self._last_changes
+        if last is None:
+            last = last_changes(self.nodes, int(self.offsets[1]), len(self.node_names))
+            last.flags.writeable = False
+            self._set("_last_changes", last)
+        return last
 
     @property
     def idle_node_s(self) -> float:
@@ -543,8 +556,12 @@ def _observed(times: NDArray[np.float64], begin_s: float | None, end_s: float | 
 def _real_changes(
     times: NDArray[np.float64], nodes: NDArray[np.int32], states: NDArray[np.int8]
 ) -> tuple[NDArray[np.intp], dict[str, int]]:
-    order = np.lexsort((times, nodes))  # stable: transitions of a node at the same time keep their insertion order
+    # Transitions of a node at the same time keep their insertion order
+    order = order_by_node(nodes)
     node, time_s = nodes[order], times[order]
+    if ((node[1:] == node[:-1]) & (time_s[1:] < time_s[:-1])).any():
+        order = np.lexsort((times, nodes))
+        node, time_s = nodes[order], times[order]
     same = (node[1:] == node[:-1]) & (time_s[1:] == time_s[:-1])
     last = np.append(~same, np.ones(min(order.size, 1), dtype=np.bool_))
     order = order[last]

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from bftrain import text_formats
 from bftrain.node_units import NODE, in_words_of, node_of
 from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
-from bftrain_datasets.log.log_columns import last_changes, parts_of, sums_by_time
+from bftrain_datasets.log.log_columns import parts_of, sums_by_time
 from bftrain_datasets.log.provenance import DoubtfulTime, LogProvenance
 
 CENSORED_END: Final = "censored_end"
@@ -244,7 +244,7 @@ def idle_after_failures(
     names = log.node_names
     whole = names if log.unit == NODE else [node_of(name) for name in names]
     group = np.unique(whole, return_inverse=True)[1]
-    unused = (log.states_at(log.start_s) == IDLE) & (last_changes(log.nodes, int(log.offsets[1]), len(names)) < 0)
+    unused = (log.states_at(log.start_s) == IDLE) & (log.last_changes() < 0)
     always_idle = np.bincount(group[unused], minlength=len(names))
     busy_first = np.bincount(group)
     failed = group[nodes]
@@ -282,7 +282,7 @@ def doubtful_times(
     missing before.
     """
     pool = log.pool_sizes().astype(np.int64)
-    changes = last_changes(log.nodes, int(log.offsets[1]), len(log.node_names))
+    changes = log.last_changes()
     last = np.where(changes >= 0, log.times[np.searchsorted(log.offsets, changes, side="right") - 1], -np.inf)
     always = int(((log.states_at(log.start_s) == IDLE) & np.isinf(last)).sum())
     tail = np.zeros(pool.size, dtype=np.int64)

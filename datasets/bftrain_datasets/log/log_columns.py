@@ -12,7 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from bftrain.errors import BadValue
 from bftrain.values import checks
 
-_CHANGES_PER_BATCH: Final = 1 << 21  # changes of nodes
+_CHANGES_PER_BATCH: Final = 1 << 18  # changes of nodes; the columns of a batch fit in a CPU cache
+STATE_BITS: Final = 2  # lowest bits of a number that also has a node's state
+STATE_MASK: Final = (1 << STATE_BITS) - 1
+_MOST_WHOLE_S: Final = 1 << 31
 _UNITS_PER_S: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
@@ -28,13 +31,21 @@ def pack_changes(
     begin_s: float, times: NDArray[np.float64], nodes: NDArray[np.int32], states: NDArray[np.int8]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int8]]:
     """Sort changes by time and node into columns times, offsets, nodes, states, from ``begin_s`` on."""
-    order = np.lexsort((nodes, times))
-    distinct, firsts = np.unique(times[order], return_index=True)
+    first_s = times.min(initial=np.inf)
+    whole = (times - first_s).astype(np.int64) if times.size and np.ptp(times) < _MOST_WHOLE_S else None
+    if whole is not None and (first_s + whole == times).all():
+        at, change = sorted_pairs(whole, nodes << STATE_BITS | states)
+        firsts = np.flatnonzero(begins_of_runs(at))
+        distinct, nodes, states = first_s + at[firsts], change >> STATE_BITS, (change & STATE_MASK).astype(np.int8)
+    else:
+        order = np.lexsort((nodes, times))
+        nodes, states = nodes[order], states[order]
+        distinct, firsts = np.unique(times[order], return_index=True)
     if distinct.size == 0 or distinct[0] > begin_s:
         distinct = np.concatenate(([begin_s], distinct))
         firsts = np.concatenate(([0], firsts))
     offsets = np.concatenate((firsts, [times.size])).astype(np.int64)
-    return distinct.astype(np.float64), offsets, nodes[order], states[order]
+    return distinct.astype(np.float64), offsets, nodes, states
 
 
 def sorted_pairs(
@@ -52,6 +63,13 @@ def sorted_pairs(
     return halves[1::2], halves[::2]
 
 
+def order_by_node(nodes: NDArray[np.int32]) -> NDArray[np.intp]:
+    """Return a stable order. NumPy sorts 16-bit numbers without comparisons."""
+    low = int(nodes.min(initial=0))
+    fits = int(nodes.max(initial=0)) - low <= np.iinfo(np.uint16).max
+    return np.argsort((nodes - low).astype(np.uint16) if fits else nodes, kind="stable")
+
+
 def begins_of_runs(values: NDArray[Any]) -> NDArray[np.bool_]:
     """Return whether each value differs from the previous one; true for the first."""
     begins = np.ones(values.size, dtype=np.bool_)
@@ -64,12 +82,14 @@ def states_before(nodes: NDArray[np.int32], states: NDArray[np.int8]) -> NDArray
     before = np.empty_like(states)
     known = np.zeros(int(nodes.max(initial=0)) + 1, dtype=states.dtype)
     for part in parts_of(nodes.size):
-        grouped, order = sorted_pairs(nodes[part], np.arange(part.stop - part.start))
-        first = begins_of_runs(grouped)
-        mine = np.roll(states[part][order], 1)
-        mine[first] = known[grouped[first]]
-        before[part][order] = mine
-        known[nodes[part]] = states[part]  # the last of several changes of a node remains
+        grouped, packed = sorted_pairs(nodes[part], np.arange(part.stop - part.start) << STATE_BITS | states[part])
+        mine = (packed & STATE_MASK).astype(states.dtype)
+        firsts = np.flatnonzero(begins_of_runs(grouped))
+        lasts = mine[np.append(firsts[1:], mine.size) - 1]
+        mine[1:] = mine[:-1]
+        mine[firsts] = known[grouped[firsts]]
+        known[grouped[firsts]] = lasts
+        before[part][packed >> STATE_BITS] = mine
     return before
 
 

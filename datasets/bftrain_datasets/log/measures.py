@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain_datasets.log.eventlog import DOWN, IDLE, EventLog
-from bftrain_datasets.log.log_columns import begins_of_runs, sorted_pairs, sums_by_time
+from bftrain_datasets.log.log_columns import (
+    STATE_BITS,
+    STATE_MASK,
+    begins_of_runs,
+    parts_of,
+    sorted_pairs,
+    sums_by_time,
+)
 from bftrain_datasets.log.provenance import LogProvenance
 
 PERCENTILES: Final = (5, 10, 25, 50, 75, 90, 95, 99)
@@ -108,17 +115,17 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 def fragments(log: EventLog) -> IdleFragments:
     """Return all idle fragments, by node and then by time."""
+    # By node and time, the change after each join closes its fragment
     index = np.repeat(np.arange(len(log), dtype=np.int32), np.diff(log.offsets))
-    # A node alternately joins and leaves: its k-th departure closes the fragment opened by its k-th arrival
-    (node, join), (left, ended) = (
-        sorted_pairs(log.nodes[changes], index[changes])
-        for changes in (np.flatnonzero(log.joins), np.flatnonzero(log.leaves))
-    )
-    joins, leaves = (np.bincount(each, minlength=len(log.node_names)) for each in (node, left))
-    still_idle = np.zeros(node.size, dtype=np.bool_)
-    still_idle[(np.cumsum(joins) - 1)[joins > leaves]] = True
-    leave = np.full(node.size, len(log), dtype=np.int32)
-    leave[~still_idle] = ended
+    node, change = sorted_pairs(log.nodes, index << STATE_BITS | log.states)
+    found = [(np.zeros(0, dtype=np.int32),) * 3]
+    for part in parts_of(node.size):
+        joins = part.start + np.flatnonzero(change[part] & STATE_MASK == IDLE)
+        after = np.minimum(joins + 1, node.size - 1)
+        closed = (node[after] == node[joins]) & (after > joins)
+        leave = np.where(closed, change[after] >> STATE_BITS, np.int32(len(log)))
+        found.append((node[joins], change[joins] >> STATE_BITS, leave))
+    node, join, leave = map(np.concatenate, zip(*found, strict=True))
     return _fragments(np.append(log.times, log.end_s), node, join, leave)
 
 
@@ -303,6 +310,14 @@ def _fragment_summary(pieces: IdleFragments) -> FragmentSummary:
         count=int(lengths.size),
         open=int(pieces.open.sum()),
         mean_s=float(lengths.mean()),
-        percentiles_s=dict(zip(PERCENTILES, np.percentile(ordered, PERCENTILES).tolist(), strict=True)),
+        percentiles_s=dict(zip(PERCENTILES, _quantiles(ordered, np.array(PERCENTILES) / 100).tolist(), strict=True)),
         shares=tuple(shares),
     )
+
+
+def _quantiles(ordered: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the quantiles of sorted values as ``np.quantile`` does, which would partition them again."""
+    part, low = np.modf(shares * (ordered.size - 1))
+    first, second = (ordered[np.minimum(low.astype(np.int64) + step, ordered.size - 1)] for step in (0, 1))
+    gap = second - first
+    return np.where(part < 0.5, first + gap * part, second - gap * (1 - part))  # noqa: PLR2004 - rounds as NumPy does

@@ -39,7 +39,6 @@ from bftrain_datasets.importing.raw_file import LARGE_BLOCK_BYTES, RawFile
 from bftrain_datasets.importing.text_columns import (
     NO_NODES,
     NO_TIME,
-    Column,
     Texts,
     by_text,
     chosen,
@@ -58,6 +57,7 @@ from bftrain_datasets.importing.text_columns import (
     unquoted,
     without,
 )
+from bftrain_datasets.log.arrow_arrays import Column, numpy_of
 from bftrain_datasets.log.time_formats import span_s
 
 name: Final = "sacct"
@@ -229,11 +229,12 @@ def _below_headers(first: int, block: bytes, file: RawFile) -> Iterator[tuple[in
     """Yield the parts of a block below each header, if any, with their first line number and layout."""
     begin, layout = 0, None
     may_have_header = b"tart" in block or b"TART" in block  # part of "Start" or "start_time"
-    for mark in re.finditer(b"tart|TART", block) if may_have_header else ():
-        line = block.rfind(b"\n", 0, mark.start()) + 1
+    marks = (match.start() for word in (b"tart", b"TART") for match in re.finditer(word, block))
+    for mark in sorted(marks) if may_have_header else ():
+        line = block.rfind(b"\n", 0, mark) + 1
         if line < begin:
             continue
-        end = block.find(b"\n", mark.end())
+        end = block.find(b"\n", mark)
         end = len(block) if end < 0 else end
         header = _header_of(block[line:end].decode(errors="replace").rstrip("\r"))
         if header is not None:
@@ -317,7 +318,7 @@ def _table_of(
         if code >= 0 and intake.is_other_cluster(clusters.texts[code]):
             reason[clusters.codes == code] = 0
     nodes = without(columns["nodelist"], NO_NODES) if "nodelist" in columns else pa.nulls(lines.size, pa.string())
-    known, state = nodes.is_valid().to_numpy(zero_copy_only=False), text.get("state", none)
+    known, state = numpy_of(nodes.is_valid()), text.get("state", none)
     start, end, observed_s = _by_states(state, *_times(columns, reason < 0, lines, intake), known)
     if (seen := observed_s[(reason < 0) & ~np.isnan(observed_s)]).size:
         intake.observed(float(seen.max()))

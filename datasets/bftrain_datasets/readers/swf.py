@@ -24,15 +24,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bftrain.nodesets import MOST_NODES
 from bftrain.nodesets import expand as expand_set
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.import_options import CORES
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.job_columns import BAD_TIME, JobTable, key_of, keys_of
 from bftrain_datasets.importing.machine_nodes import size_of
-from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_columns import Column, Texts, by_text, coded, first_lines
+from bftrain_datasets.importing.raw_file import LARGE_BLOCK_BYTES, RawFile
+from bftrain_datasets.importing.text_columns import Texts, by_text, coded, columns_of, first_lines, without
+from bftrain_datasets.log.arrow_arrays import Column, arrow_texts, numpy_of
 from bftrain_datasets.log.time_formats import LARGEST_S
 
 name: Final = "swf"
@@ -50,7 +50,6 @@ COMMENT: Final = ";"
 _MOST_PROCS: Final = 1 << 40  # larger numbers exceed any machine
 
 Procs = TypeVar("Procs", int, NDArray[np.int64])
-_PLAIN: Final = re.compile(rb"[-0-9 \r\n]*[0-9][ \r\n]*\Z")
 _HEADING: Final = re.compile(r";+\s*(\w+)\s*:\s*(-?\d{1,18})?")
 _KNOWN_HEADINGS: Final = frozenset({"Version", "Computer", "UnixStartTime", "MaxNodes", "MaxProcs", "MaxJobs"})
 _HEADINGS_NEEDED: Final = 2
@@ -111,12 +110,18 @@ def recognises(head: bytes) -> bool:
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
     header, parts_of_jobs = SwfHeader(), JobParts()
-    for first, block in file.blocks():
-        values = _plain_block(block)
-        if values is not None:
-            keys = keys_of(values[JOB])
+    for number, lines in file.blocks(LARGE_BLOCK_BYTES):
+        first, block = number, lines
+        while block.startswith(COMMENT.encode()):
+            line, _, block = block.partition(b"\n")
+            header.take(file.text(line, first))
+            first += 1
+        plain = _plain_rows(block)
+        if plain is not None:
+            values, (jobs, users, queues) = plain
+            keys = keys_of(jobs)
             parts_of_jobs.add_whole(keys)
-            queue, user = _numbered(values[QUEUE]), _numbered(values[USER])
+            user, queue = (coded(without(texts, frozenset({str(UNKNOWN)}))) for texts in (users, queues))
             intake.take(_table_of(values, first + np.arange(keys.size), keys, None, queue, user, header, intake))
             continue
         texts = ((number, file.text(line, number)) for number, line in enumerate(block.split(b"\n"), first) if line)
@@ -140,7 +145,7 @@ def _take_rows(records: Iterable[SwfRow], header: SwfHeader, intake: RecordIntak
         np.array(values).T,
         np.array(lines),
         np.array([key_of(parts[JOB]) for parts in parts_of], dtype=np.int64),
-        pa.array([text or None for text in nodes], pa.string()) if any(nodes) else None,
+        without(arrow_texts(nodes), frozenset({""})) if any(nodes) else None,
         *(Texts.of(queue), Texts.of(users)),
         header,
         intake,
@@ -180,31 +185,27 @@ class JobParts:
                 yield parts, values
 
 
-def _plain_block(block: bytes) -> NDArray[np.float64] | None:
-    """Parse rows of whole jobs with 18 whole numbers each, as written by ``str``; None if any row differs."""
-    begun = block.count(b" -") + block.count(b"\n-") + block.startswith(b"-")
-    if (
-        not _PLAIN.match(block)
-        or block.count(b"-") != begun
-        or any(odd in block for odd in (b"- ", b"-\n", b"--", b"-0"))
-    ):
+def _plain_rows(block: bytes) -> tuple[NDArray[np.float64], list[Column]] | None:
+    """Return the numbers of rows with 18 whole numbers each, and the texts of job, user and queue.
+
+    None if any row differs, or is a part of a job.
+    """
+    if b"." in block or b"\t" in block or b";" in block:
         return None
+    lines = block.count(b"\n") + (not block.endswith(b"\n"))
     letters = np.frombuffer(block, dtype=np.uint8)
-    blank = letters <= ord(" ")
-    begins = ~blank
-    begins[1:] &= blank[:-1]
-    ends_of_lines = np.append(np.flatnonzero(letters == ord("\n")), letters.size - 1)
-    fields = np.diff(np.cumsum(begins)[ends_of_lines], prepend=0)
-    zeros = np.flatnonzero(begins[:-1] & (letters[:-1] == ord("0")))
-    if (fields != FIELDS).any() or not blank[zeros + 1].all():
+    single = letters != ord(" ")
+    single[:-1] |= letters[1:] > ord(" ")  # the last space before a field
+    block = letters[single].tobytes().replace(b"\n ", b"\n").lstrip(b" ")
+    found = columns_of(block, " ", FIELDS, range(FIELDS))
+    if found is None or found[0].size != lines:
         return None
-    values = np.fromstring(block, sep=" ").reshape(-1, FIELDS).T
-    size = np.abs(values)
-    if np.isin(values[STATUS], tuple(PARTIAL)).any() or size[[SUBMIT, WAIT, RUN]].max() >= LARGEST_S:
+    texts = found[2]
+    try:
+        values = np.stack([numpy_of(texts[field].cast(pa.float64())) for field in range(FIELDS)])
+    except pa.ArrowException:
         return None
-    if size[[PROCS, PROCS_ASKED]].max() > MOST_NODES or size[JOB].max() >= LARGEST_S:
-        return None
-    return values
+    return None if np.isin(values[STATUS], tuple(PARTIAL)).any() else (values, [texts[JOB], texts[USER], texts[QUEUE]])
 
 
 def _table_of(
@@ -283,14 +284,6 @@ def _sizes(
         most = np.where((size * header.nodes % header.procs != 0) & possible & (hosts == 0), size, 0)
         size = header.nodes_for(size)
     return np.where(hosts > 0, hosts, np.where(possible, size, -1)), most
-
-
-def _numbered(column: NDArray[np.float64]) -> Texts:
-    """Return numbers as texts, none for -1."""
-    numbers, codes = np.unique(column, return_inverse=True)
-    texts = [str(int(number)) if number != UNKNOWN else "" for number in numbers.tolist()]
-    codes[column == UNKNOWN] = -1
-    return Texts(codes.astype(np.int32), texts)
 
 
 def whole_jobs(records: Iterable[SwfRow], tally: FindingsTally) -> Iterator[SwfRow]:
