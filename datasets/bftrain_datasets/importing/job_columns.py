@@ -24,7 +24,7 @@ from bftrain_datasets.importing.machine_nodes import Expand, Units, ranges_from
 from bftrain_datasets.importing.text_columns import Texts, lengths_of
 from bftrain_datasets.log.arrow_arrays import Column, arrow_of, numpy_of
 from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog, LogBuilder, NodeState
-from bftrain_datasets.log.log_columns import order_by_node
+from bftrain_datasets.log.log_columns import sorted_pairs
 
 MOST_PAIRS: Final = 1 << 27  # (job, node) pairs; half a gigabyte of memory
 BAD_TIME: Final = -np.inf  # an unreadable time
@@ -327,11 +327,10 @@ def _spans_of(
     sets = jobs.sets[rows]
     counts = offsets[sets + 1] - offsets[sets]
     member = ranges_from(offsets[sets], counts)
-    node = nodes[member]
-    order = order_by_node(node)
+    node, order = sorted_pairs(nodes[member], np.arange(member.size))
     index = np.repeat(np.arange(rows.size), counts)[order]
     start, end = np.maximum(jobs.start[rows], window[0])[index], np.minimum(jobs.end[rows], window[1])[index]
-    return HeldSpans(node[order], start, end, rows[index], units[member[order]] if units.size else None)
+    return HeldSpans(node, start, end, rows[index], units[member[order]] if units.size else None)
 
 
 def latest_ends(first: NDArray[np.bool_], end: NDArray[np.float64]) -> NDArray[np.float64]:

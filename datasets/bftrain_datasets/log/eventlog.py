@@ -32,9 +32,9 @@ from bftrain_datasets.log.log_columns import (
     chosen_places,
     first_mentioned,
     last_changes,
-    order_by_node,
     pack_changes,
     reject,
+    sorted_pairs,
     states_before,
     sums_by_time,
 )
@@ -557,11 +557,11 @@ def _real_changes(
     times: NDArray[np.float64], nodes: NDArray[np.int32], states: NDArray[np.int8]
 ) -> tuple[NDArray[np.intp], dict[str, int]]:
     # Transitions of a node at the same time keep their insertion order
-    order = order_by_node(nodes)
-    node, time_s = nodes[order], times[order]
+    node, order = sorted_pairs(nodes, np.arange(nodes.size))
+    time_s = times[order]
     if ((node[1:] == node[:-1]) & (time_s[1:] < time_s[:-1])).any():
         order = np.lexsort((times, nodes))
-        node, time_s = nodes[order], times[order]
+        time_s = times[order]
     same = (node[1:] == node[:-1]) & (time_s[1:] == time_s[:-1])
     last = np.append(~same, np.ones(min(order.size, 1), dtype=np.bool_))
     order = order[last]

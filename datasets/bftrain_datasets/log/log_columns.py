@@ -63,13 +63,6 @@ def sorted_pairs(
     return halves[1::2], halves[::2]
 
 
-def order_by_node(nodes: NDArray[np.int32]) -> NDArray[np.intp]:
-    """Return a stable order. NumPy sorts 16-bit numbers without comparisons."""
-    low = int(nodes.min(initial=0))
-    fits = int(nodes.max(initial=0)) - low <= np.iinfo(np.uint16).max
-    return np.argsort((nodes - low).astype(np.uint16) if fits else nodes, kind="stable")
-
-
 def begins_of_runs(values: NDArray[Any]) -> NDArray[np.bool_]:
     """Return whether each value differs from the previous one; true for the first."""
     begins = np.ones(values.size, dtype=np.bool_)

@@ -8,15 +8,28 @@ import io
 import itertools
 import json
 import random
+import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
-from bftrain import BadInput, BadValue, BftrainError, BrokenPlugin, ImportOptions, UnknownName, import_logs, save_log
+from bftrain import (
+    BadInput,
+    BadValue,
+    BftrainError,
+    BrokenPlugin,
+    ImportOptions,
+    UnknownName,
+    import_logs,
+    load_log,
+    save_log,
+)
 from tests.helpers.in_process import CommandLine
 from tests.helpers.records import busy_node_s, finding, imported, kinds
 from tests.helpers.samples import PICKLES, SAMPLES
@@ -374,10 +387,39 @@ def test_usual_lines_are_read_in_columns_as_one_by_one(tmp_path: Path, unusual: 
 
 
 def test_parquet_texts_without_their_annotation_are_read(tmp_path: Path) -> None:
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     times = {"start_time": [b"1600000000", b"1600000100"], "end_time": [b"1600003600", b"1600003700"]}
     texts = {**times, "nodes": [b"n1", b"n2"]}
     columns = {name: pa.array(cells, pa.binary()) for name, cells in texts.items()}
     parquet.write_table(pa.table({"job_id": [1, 2], **columns}), tmp_path / "jobs.parquet")
     found = import_logs(tmp_path / "jobs.parquet")
     assert (found.rows.used, found.log.node_names) == (2, ("n1", "n2"))
+
+
+def test_records_are_read_without_pandas(tmp_path: Path) -> None:
+    """Arrow imports pandas for most conversions, which takes longer than reading a file."""
+    swf = "".join(f"{number} {60 * number} 5 90 4 -1 -1 4 -1 -1 1 7 -1 -1 2 -1 -1 -1\n" for number in range(1, 50))
+    table = "job,start,end,nodes,user\n1,1700000000,1700000100,n1,ada\n2,2023-11-14T22:13:20,1700000300,n2,\n"
+    for name, text in (("jobs.swf", swf), ("sacct.txt", MONDAY), ("table.csv", table)):
+        (tmp_path / name).write_text(text)
+    columns = {"job_id": ["1"], "start_time": [DAY], "end_time": [DAY + 60], "nodes": ["n[1-4]"]}
+    parquet.write_table(pa.table(columns), tmp_path / "jobs.parquet")
+    program = (
+        "import sys; from bftrain import import_logs, ImportOptions\n"
+        "options = ImportOptions(counts=True), None, None, None\n"
+        "used = [import_logs(path, options=each).rows.used for path, each in zip(sys.argv[1:], options)]\n"
+        "print(used, 'pandas' in sys.modules)"
+    )
+    paths = [str(tmp_path / name) for name in ("jobs.swf", "sacct.txt", "table.csv", "jobs.parquet")]
+    done = subprocess.run([sys.executable, "-c", program, *paths], capture_output=True, text=True, check=True)
+    assert done.stdout == "[49, 2, 2, 1] False\n"
+
+
+def test_states_before_each_change_of_counted_nodes_are_those_of_the_saved_log(tmp_path: Path) -> None:
+    totals = [1 + 5 * minute % 8 for minute in range(300)]
+    rows = [f"{DAY + 60 * minute},{7 * minute % (total + 1)},{total}" for minute, total in enumerate(totals)]
+    path = tmp_path / "counts.csv"
+    path.write_text("\n".join(("time,active,total", *rows)) + "\n")
+    log = import_logs(path).log
+    save_log(log, tmp_path / "log.npz")
+    assert log.before.tolist() == load_log(tmp_path / "log.npz").before.tolist()
+    assert set(log.before.tolist()) == {0, 1, 2}
