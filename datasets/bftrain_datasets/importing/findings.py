@@ -7,16 +7,18 @@ under one of these names. Rows are never dropped silently.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from bftrain.errors import Fault
 from bftrain_datasets.log.provenance import LogFinding
 from bftrain_datasets.log.time_formats import RecordClock
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +226,14 @@ _CLOCK_FINDINGS: Final = (
 )
 
 
+class SkippedRow(Exception):
+    """Raised for a row that cannot be used; ``reason`` is a name in ``HAZARDS``."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 class FindingsTally:
     """Counts rows and findings while a log is read. Every row is used or skipped exactly once."""
 
@@ -251,6 +261,17 @@ class FindingsTally:
         self.line = line
         self.turn += 1
         self._open = True
+
+    def take_rows(self, rows: Iterable[tuple[int, T]], take: Callable[[T], object]) -> None:
+        """Start a row for each line; ``take`` uses it. Rows with ``SkippedRow`` or an unreadable time are skipped."""
+        for line, row in rows:
+            self.row(line)
+            try:
+                take(row)
+            except SkippedRow as skipped:
+                self.set_aside(skipped.reason)
+            except (ValueError, OverflowError):
+                self.set_aside("bad_time")
 
     def use(self) -> None:
         """Use the row."""

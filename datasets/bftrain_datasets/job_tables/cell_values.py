@@ -54,7 +54,7 @@ def cell_text(cell: object) -> str:
 
 def column_of(cells: Sequence[object]) -> Column:
     """Return a column of texts."""
-    return arrow_texts(cells if set(map(type, cells)) <= {str} else list(map(cell_text, cells)))
+    return arrow_texts(list(map(cell_text, cells)))
 
 
 def number_of(cell: object) -> float | None:

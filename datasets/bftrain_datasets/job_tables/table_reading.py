@@ -19,12 +19,13 @@ from bftrain_datasets.importing.import_options import ALL_CLUSTERS, ImportOption
 from bftrain_datasets.importing.job_columns import JobTable, keys_of
 from bftrain_datasets.importing.machine_nodes import Share, Units, size_of
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_columns import Column, Texts, by_text, coded, contains
+from bftrain_datasets.importing.text_columns import Texts, by_text, coded, contains
 from bftrain_datasets.job_tables import cell_values
 from bftrain_datasets.job_tables.cell_values import Cells
 from bftrain_datasets.job_tables.column_choice import OF_UNIT, TableMap, choose, named_set, public_set_of
 from bftrain_datasets.job_tables.tables import ColumnBatch, JsonTable, TableRows, open_table
 from bftrain_datasets.log import time_formats
+from bftrain_datasets.log.arrow_arrays import Column
 from bftrain_datasets.log.time_formats import RecordClock
 
 RUNNING: Final = frozenset(

@@ -555,9 +555,10 @@ def _observed(times: NDArray[np.float64], begin_s: float | None, end_s: float | 
 
 def _real_changes(
     times: NDArray[np.float64], nodes: NDArray[np.int32], states: NDArray[np.int8]
-) -> tuple[NDArray[np.intp], dict[str, int]]:
+) -> tuple[NDArray[np.integer[Any]], dict[str, int]]:
     # Transitions of a node at the same time keep their insertion order
-    node, order = sorted_pairs(nodes, np.arange(nodes.size))
+    node, places = sorted_pairs(nodes, np.arange(nodes.size))
+    order: NDArray[np.integer[Any]] = places
     time_s = times[order]
     if ((node[1:] == node[:-1]) & (time_s[1:] < time_s[:-1])).any():
         order = np.lexsort((times, nodes))

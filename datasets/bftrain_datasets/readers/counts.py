@@ -13,11 +13,13 @@ Nodes are numbered (``which_unknown``): pool sizes are right, but idle times of 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from bftrain.errors import BadInput
 from bftrain.nodesets import MOST_NODES
+from bftrain_datasets.importing.findings import SkippedRow
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.node_counts import UNKNOWN_TOTAL
 from bftrain_datasets.importing.raw_file import RawFile
@@ -64,6 +66,11 @@ def recognises(head: bytes) -> bool:
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every count."""
+    intake.take_rows(_rows(file, intake), partial(_add_count, intake=intake))
+
+
+def _rows(file: RawFile, intake: RecordIntake) -> Iterator[tuple[int, Mapping[str, str] | None]]:
+    """Yield the cells of each row by column, None if they do not fit the header."""
     layout: _Layout | None = None
     for number, line in file.lines():
         if not line.strip() or line.startswith(COMMENT):
@@ -80,12 +87,9 @@ def read(file: RawFile, intake: RecordIntake) -> None:
                         fix="add --counts --nodes N",
                     )
                 continue
-        intake.row(number)
         cells = [cell.strip().strip('"') for cell in line.split(layout[0])] if layout else []
-        if layout is None or len(cells) != layout[1]:
-            intake.set_aside("malformed")
-            continue
-        _add_count(cells, layout[2], intake)
+        fits = layout is not None and len(cells) == layout[1]
+        yield number, {column: cells[place] for column, place in layout[2].items()} if layout and fits else None
     if layout is None:
         raise BadInput("no header", where=file.name, fix=REMEDY)
 
@@ -95,33 +99,27 @@ def _machine(intake: RecordIntake) -> int | None:
     return len(options.nodes) if options.nodes is not None else options.node_count
 
 
-def _add_count(cells: Sequence[str], places: Mapping[str, int], intake: RecordIntake) -> None:
-    try:
-        time_s = intake.seconds(cells[places[TIME]])
-    except (ValueError, OverflowError):
-        intake.set_aside("bad_time")
-        return
-    try:
-        active, idle, total = (
-            _count(cells[places[column]]) if column in places else None for column in (ACTIVE, IDLE, TOTAL)
-        )
-    except ValueError:
-        intake.set_aside("bad_value")
-        return
+def _add_count(cells: Mapping[str, str] | None, intake: RecordIntake) -> None:
+    if cells is None:
+        raise SkippedRow("malformed")
+    time_s = intake.seconds(cells[TIME])
+    active, idle, total = (_count(cells[column]) if column in cells else None for column in (ACTIVE, IDLE, TOTAL))
     if total is None:
         total = active + idle if active is not None and idle is not None else _machine(intake)
     if active is None:
         if idle is None or total is None or idle > total:
-            intake.set_aside("bad_value")
-            return
+            raise SkippedRow("bad_value")
         active = total - idle
     intake.counted(time_s, active, UNKNOWN_TOTAL if total is None else total)
     intake.use()
 
 
 def _count(text: str) -> int:
-    """Return a number of nodes, with means such as 3.2 rounded up; raise ``ValueError`` beyond ``MOST_NODES``."""
-    number = float(text)
+    """Return a number of nodes, with means such as 3.2 rounded up."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
     if not 0 <= number <= MOST_NODES:  # also false for NaN
-        raise ValueError(f"{text!r} is not a number of nodes")
+        raise SkippedRow("bad_value")
     return math.ceil(number - _WHOLE)

@@ -13,9 +13,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from bftrain.node_units import CORE
+from bftrain_datasets.importing.findings import SkippedRow
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_columns import count_of, whole_number
@@ -37,21 +39,13 @@ def recognises(head: bytes) -> bool:
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
-    for number, record in records(file, intake):
-        intake.row(number)
-        _add_job(record, intake)
+    intake.take_rows(records(file, intake), partial(_add_job, intake=intake))
 
 
 def _add_job(record: Mapping[str, Any], intake: RecordIntake) -> None:
     if "id" not in record:
-        intake.set_aside("malformed")
-        return
-    try:
-        start_s = _time(record.get(START), intake)
-        ends = [_time(record.get(key), intake) for key in ENDS]
-    except ValueError:
-        intake.set_aside("bad_time")
-        return
+        raise SkippedRow("malformed")
+    start_s, *ends = (_time(record.get(key), intake) for key in (START, *ENDS))
     over = str(record.get("state", INACTIVE)).upper() in {INACTIVE, "I"}
     end_s = ends[0] or (ends[1] if over else RUNNING)
     nodes, count = str(record.get("nodelist") or ""), str(record.get("nnodes") or "")

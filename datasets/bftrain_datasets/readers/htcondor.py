@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, Final
 
 from bftrain.node_units import CORE, GPU
+from bftrain_datasets.importing.findings import SkippedRow
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_columns import MOST_DIGITS, first_lines
@@ -57,9 +58,7 @@ def recognises(head: bytes) -> bool:
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every ad."""
     json = file.head.lstrip().startswith((b"{", b"["))
-    for number, ad in records(file, intake) if json else _ads(file):
-        intake.row(number)
-        _add_job(ad, intake)
+    intake.take_rows(records(file, intake) if json else _ads(file), partial(_add_job, intake=intake))
 
 
 def _ads(file: RawFile) -> Iterator[tuple[int, Mapping[str, str]]]:
@@ -81,18 +80,12 @@ def _ads(file: RawFile) -> Iterator[tuple[int, Mapping[str, str]]]:
 
 def _add_job(ad: Mapping[str, Any], intake: RecordIntake) -> None:
     if not all(key in ad for key in ID):
-        intake.set_aside("malformed")
-        return
+        raise SkippedRow("malformed")
     if str(ad.get(UNIVERSE)) in WITHOUT_NODES:
-        intake.set_aside("other_record")
-        return
-    try:
-        start_s = next((time_s for key in START if (time_s := _number(ad, key, intake))), None)
-        end_s = None if start_s is None else _end(ad, start_s, intake)
-        earlier_s = _number(ad, ALL_RUNS, intake) - max(_number(ad, LAST_RUN, intake), (end_s or 0) - (start_s or 0))
-    except ValueError:
-        intake.set_aside("bad_time")
-        return
+        raise SkippedRow("other_record")
+    start_s = next((time_s for key in START if (time_s := _number(ad, key, intake))), None)
+    end_s = None if start_s is None else _end(ad, start_s, intake)
+    earlier_s = _number(ad, ALL_RUNS, intake) - max(_number(ad, LAST_RUN, intake), (end_s or 0) - (start_s or 0))
     written = next((str(ad[key]) for key in HOSTS if ad.get(key)), "")
     slots = written.split(",")
     hosts = list(dict.fromkeys(slot.rpartition("@")[2].strip() for slot in slots))

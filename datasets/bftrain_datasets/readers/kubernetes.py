@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from bftrain.node_units import CORE, NODE
+from bftrain_datasets.importing.findings import SkippedRow
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.job_columns import OpenJob
 from bftrain_datasets.importing.raw_file import RawFile
@@ -48,35 +50,31 @@ def recognises(head: bytes) -> bool:
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read all pods, and all events of nodes."""
-    for number, found in records(file, intake):
-        inner = found.get("object") if "type" in found else None  # wrapped by --output-watch-events
-        record: Mapping[str, Any] = inner if isinstance(inner, dict) else found
-        kind = record.get("kind")
-        intake.row(number)
-        if kind == "Event" or any(key in record for key in OBJECT):
-            _add_event(record, intake)
-        elif kind == "Pod" or "spec" in record:
-            _add_pod(record, intake)
-        else:
-            intake.set_aside("other_record")
+    intake.take_rows(records(file, intake), partial(_add_record, intake=intake))
+
+
+def _add_record(found: Mapping[str, Any], intake: RecordIntake) -> None:
+    inner = found.get("object") if "type" in found else None  # wrapped by --output-watch-events
+    record: Mapping[str, Any] = inner if isinstance(inner, dict) else found
+    kind = record.get("kind")
+    if kind == "Event" or any(key in record for key in OBJECT):
+        _add_event(record, intake)
+    elif kind == "Pod" or "spec" in record:
+        _add_pod(record, intake)
+    else:
+        raise SkippedRow("other_record")
 
 
 def _add_pod(pod: Mapping[str, Any], intake: RecordIntake) -> None:
     owners = dig(pod, "metadata.ownerReferences.kind")
     if ON_EVERY_NODE.intersection(map(str, owners if isinstance(owners, list) else ())):
-        intake.set_aside("other_record")
-        return
+        raise SkippedRow("other_record")
     job, node = _name(dig(pod, "metadata")), str(dig(pod, "spec.nodeName") or "")
     if not job:
-        intake.set_aside("malformed")
-        return
+        raise SkippedRow("malformed")
     deleted = dig(pod, "metadata.deletionTimestamp")
-    try:
-        start_s = _earliest([dig(pod, "status.startTime"), _scheduled(pod)], intake)
-        end_s = _ended(pod, intake) if dig(pod, "status.phase") in OVER else _earliest([deleted], intake) or RUNNING
-    except ValueError:
-        intake.set_aside("bad_time")
-        return
+    start_s = _earliest([dig(pod, "status.startTime"), _scheduled(pod)], intake)
+    end_s = _ended(pod, intake) if dig(pod, "status.phase") in OVER else _earliest([deleted], intake) or RUNNING
     queue = str(dig(pod, "metadata.namespace") or "")
     units = 0 if intake.options.unit == NODE else _units(pod, intake.options.unit)
     if start_s is None or not node or end_s is None:
@@ -84,10 +82,9 @@ def _add_pod(pod: Mapping[str, Any], intake: RecordIntake) -> None:
     # A running pod may be listed repeatedly
     elif end_s == RUNNING:
         begun = OpenJob(job=job, start_s=start_s, nodes=node, queue=queue, place=intake.place(), units=units)
-        if intake.open_jobs.begin(begun):
-            intake.use()
-        else:
-            intake.set_aside("repeated")
+        if not intake.open_jobs.begin(begun):
+            raise SkippedRow("repeated")
+        intake.use()
     else:
         known = intake.open_jobs.end(job, end_s)
         intake.open_jobs.end_before_start(job, start_s, end_s)
@@ -134,15 +131,10 @@ def _add_event(record: Mapping[str, Any], intake: RecordIntake) -> None:
     node: Mapping[str, Any] = next((record[key] for key in OBJECT if isinstance(record.get(key), dict)), {})
     reason = str(record.get("reason"))
     if node.get("kind") != "Node" or reason not in OUTAGES:
-        intake.set_aside("other_record")
-        return
-    try:
-        time_s = next((intake.seconds(str(when)) for each in TIMES if (when := dig(record, each))), None)
-    except ValueError:
-        time_s = None
+        raise SkippedRow("other_record")
+    time_s = next((intake.seconds(str(when)) for each in TIMES if (when := dig(record, each))), None)
     if time_s is None:
-        intake.set_aside("bad_time")
-        return
+        raise SkippedRow("bad_time")
     intake.outages.tell(str(node.get("name")), time_s, out=OUTAGES[reason], why=reason.replace("Not", ""))
     intake.use()
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Final
 
 from bftrain.node_units import CORE
+from bftrain_datasets.importing.findings import SkippedRow
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.machine_nodes import Share
 from bftrain_datasets.importing.raw_file import RawFile
@@ -45,31 +46,28 @@ def recognises(head: bytes) -> bool:
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every record. Texts may span several lines; all required fields are in the first line."""
+    intake.take_rows(_first_lines_of_records(file), partial(_finished, intake=intake))
+
+
+def _first_lines_of_records(file: RawFile) -> Iterator[tuple[int, str]]:
     inside = False  # whether the line continues a text
     for number, line in file.lines():
-        begin = _BEGIN.match(line)
-        if begin is None and inside:
+        begins = _BEGIN.match(line) is not None
+        if inside and not begins:
             inside ^= line.count('"') % 2 == 1
-            continue
-        if not line.strip() or line.startswith("#"):
-            continue
-        intake.row(number)
-        if begin is None:
-            intake.set_aside("malformed")
-            continue
-        inside = line.count('"') % 2 == 1
-        if begin[1] == ENDED:
-            _finished(line, intake)
-        else:
-            intake.set_aside("other_record")
+        elif line.strip() and not line.startswith("#"):
+            inside = begins and line.count('"') % 2 == 1
+            yield number, line
 
 
 def _finished(line: str, intake: RecordIntake) -> None:
+    begin = _BEGIN.match(line)
+    if begin is None or begin[1] != ENDED:
+        raise SkippedRow("malformed" if begin is None else "other_record")
     fields = _fields(line)
     hosts, after = _hosts(fields)
     if hosts is None:
-        intake.set_aside("malformed")
-        return
+        raise SkippedRow("malformed")
     start_s, end_s = moments(intake.seconds, fields[START], fields[EVENT_TIME])
     place = after + INDEX_AFTER_HOSTS
     index = fields[place] if place < len(fields) else ""

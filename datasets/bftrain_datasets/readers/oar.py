@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from bftrain.errors import BadInput
+from bftrain_datasets.importing.findings import SkippedRow
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.job_columns import key_of
 from bftrain_datasets.importing.raw_file import RawFile
@@ -70,18 +71,13 @@ def read(file: RawFile, intake: RecordIntake) -> None:
             hosts_of[str(resource.get("resource_id"))] = host
             intake.name_node(host)
     recorded = intake.stays.keys() if len(intake.stays) else set()
-    for line, job, fields in _jobs(document, text):
-        intake.row(line)
-        if not isinstance(fields, dict):
-            intake.set_aside("malformed")
-            continue
-        _add_job(job, fields, hosts_of, recorded, intake)
+    intake.take_rows(_jobs(document, text), lambda job: _add_job(*job, hosts_of, recorded, intake))
 
 
-def _jobs(document: Mapping[str, Any], text: str) -> Iterator[tuple[int, str, Any]]:
+def _jobs(document: Mapping[str, Any], text: str) -> Iterator[tuple[int, tuple[str, Any]]]:
     jobs = document.get("jobs", document)
     if isinstance(jobs, list):
-        yield from ((0, str(job.get("Job_Id", "")) if isinstance(job, dict) else "", job) for job in jobs)
+        yield from ((0, (str(job.get("Job_Id", "")) if isinstance(job, dict) else "", job)) for job in jobs)
         return
     line, done = 1, 0
     for job, fields in jobs.items() if isinstance(jobs, dict) else ():
@@ -89,16 +85,18 @@ def _jobs(document: Mapping[str, Any], text: str) -> Iterator[tuple[int, str, An
         if found >= 0:
             line += text.count("\n", done, found)
             done = found
-        yield line, job, fields
+        yield line, (job, fields)
 
 
 def _add_job(
     job: str,
-    fields: Mapping[str, Any],
+    fields: Any,  # noqa: ANN401 - of JSON
     hosts_of: Mapping[str, str],
     recorded: set[tuple[int, float, float]],
     intake: RecordIntake,
 ) -> None:
+    if not isinstance(fields, dict):
+        raise SkippedRow("malformed")
     start_s, stop_s = moments(lambda keys: _moment(fields, keys, intake), START, STOP)
     state = str(fields.get(STATE, "")).lower()
     if state in NOT_STARTED:
@@ -106,15 +104,13 @@ def _add_job(
     elif state in STILL_RUNNING:
         stop_s = RUNNING
     if start_s is not None and (key_of(job), start_s, stop_s) in recorded:
-        intake.set_aside("repeated")
-        return
+        raise SkippedRow("repeated")
     hosts = fields.get(HOSTS)
     if hosts is None:
         resources = fields.get(RESOURCES)
         hosts = [hosts_of.get(str(each)) for each in resources] if isinstance(resources, list) else []
     if not isinstance(hosts, list) or not all(isinstance(host, str) and _is_name(host) for host in hosts):
-        intake.set_aside("bad_nodes")
-        return
+        raise SkippedRow("bad_nodes")
     hosts = list(dict.fromkeys(hosts))
     types = fields.get(TYPES) or ()
     best_effort = BEST_EFFORT in types if isinstance(types, (list, tuple, dict)) else BEST_EFFORT in str(types)

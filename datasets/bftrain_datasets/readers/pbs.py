@@ -26,6 +26,7 @@ from typing import Final
 
 from bftrain.node_units import CORE, GPU, NODE
 from bftrain.nodesets import expand
+from bftrain_datasets.importing.findings import SkippedRow
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.job_columns import OpenJob
 from bftrain_datasets.importing.machine_nodes import Share, Units, slots_of
@@ -165,27 +166,22 @@ def _cobalt_places(text: str) -> list[str]:
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every record."""
-    for number, line in file.lines():
-        if not line.strip() or line.startswith("#"):
-            continue
-        intake.row(number)
-        match = _RECORD.match(line)
-        if match is None:
-            intake.set_aside("malformed")
-            continue
-        record = _Record(match)
-        take = _KINDS.get(record.kind)
-        if take is None or "[]" in record.job:  # an array's parent uses no nodes itself
-            intake.set_aside("other_record")
-            continue
-        server = record.job.partition(".")[2].partition(".")[0]  # the domain is optional
-        if server and intake.is_other_cluster(server):
-            intake.set_aside("not_selected")
-            continue
-        try:
-            take(record, intake)
-        except ValueError:
-            intake.set_aside("bad_time")
+    lines = ((number, line) for number, line in file.lines() if line.strip() and not line.startswith("#"))
+    intake.take_rows(lines, partial(_add_record, intake=intake))
+
+
+def _add_record(line: str, intake: RecordIntake) -> None:
+    match = _RECORD.match(line)
+    if match is None:
+        raise SkippedRow("malformed")
+    record = _Record(match)
+    take = _KINDS.get(record.kind)
+    if take is None or "[]" in record.job:  # an array's parent uses no nodes itself
+        raise SkippedRow("other_record")
+    server = record.job.partition(".")[2].partition(".")[0]  # the domain is optional
+    if server and intake.is_other_cluster(server):
+        raise SkippedRow("not_selected")
+    take(record, intake)
 
 
 def _started(record: _Record, intake: RecordIntake) -> None:
@@ -201,10 +197,9 @@ def _started(record: _Record, intake: RecordIntake) -> None:
         user=record.value("user"),
         submit_s=_submitted(record, intake),
     )
-    if intake.open_jobs.begin(job):
-        intake.use()
-    else:
-        intake.set_aside("duplicate")
+    if not intake.open_jobs.begin(job):
+        raise SkippedRow("duplicate")
+    intake.use()
 
 
 def _ended(record: _Record, intake: RecordIntake) -> None:
@@ -236,8 +231,7 @@ def _shrinks(record: _Record, intake: RecordIntake) -> None:
     known = intake.open_jobs.get(record.job)
     until_s = intake.seconds(record.when)
     if known is None or until_s <= known.start_s:
-        intake.set_aside("other_record")
-        return
+        raise SkippedRow("other_record")
     nodes, units = record.nodes() or known.nodes, _units_of(record, known, intake)
     intake.open_job(replace(known, nodes=nodes, units=units), until_s)
     known.start_s = until_s
@@ -246,8 +240,7 @@ def _shrinks(record: _Record, intake: RecordIntake) -> None:
 def _continued(record: _Record, intake: RecordIntake) -> None:
     known, nodes = intake.open_jobs.get(record.job), record.nodes()
     if known is None or not nodes:
-        intake.set_aside("other_record")
-        return
+        raise SkippedRow("other_record")
     known.nodes, known.units = nodes, record.units(intake.options.unit)
     intake.use()
 
@@ -256,8 +249,7 @@ def _may_end(record: _Record, intake: RecordIntake) -> None:
     """Record a job's deletion, in case no record of its end follows."""
     known = intake.open_jobs.get(record.job)
     if known is None:
-        intake.set_aside("other_record")
-        return
+        raise SkippedRow("other_record")
     known.may_end_s = max(known.start_s, intake.seconds(record.when))
     intake.use()
 

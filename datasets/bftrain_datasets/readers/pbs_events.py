@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
+from bftrain_datasets.importing.findings import SkippedRow
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_columns import first_lines
@@ -56,31 +58,22 @@ def recognises(head: bytes) -> bool:
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every change of a node's state."""
     known: dict[tuple[str, str], bool] = {}  # state by vnode and reason: True if it is out
-    for number, line in file.lines():
-        intake.row(number)
-        match = _LOGGED.match(line)
-        if match is None:
-            intake.set_aside("malformed")
-        else:
-            _add_change(match, known, intake)
+    intake.take_rows(file.lines(), partial(_add_change, known=known, intake=intake))
 
 
-def _add_change(match: re.Match[str], known: dict[tuple[str, str], bool], intake: RecordIntake) -> None:
+def _add_change(line: str, known: dict[tuple[str, str], bool], intake: RecordIntake) -> None:
     """Pass on a node's changes with their times and reasons; a host is out while any of its vnodes is out."""
+    match = _LOGGED.match(line)
+    if match is None:
+        raise SkippedRow("malformed")
     month, day, year, clock, kind, vnode, text = match.groups()
     reasons = _reasons(text) if kind == "Node" else {}
     if not reasons:
-        intake.set_aside("other_record")
-        return
-    try:
-        time_s = intake.seconds(f"{year}-{month}-{day}T{clock}")
-    except ValueError:
-        intake.set_aside("bad_time")
-        return
+        raise SkippedRow("other_record")
+    time_s = intake.seconds(f"{year}-{month}-{day}T{clock}")
     host = _VNODE.match(vnode)
     if host is None:
-        intake.set_aside("bad_nodes")
-        return
+        raise SkippedRow("bad_nodes")
     for reason, out in reasons.items():
         if known.get((vnode, reason)) != out:
             known[vnode, reason] = out

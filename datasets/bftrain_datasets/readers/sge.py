@@ -21,6 +21,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from bftrain.node_units import CORE
+from bftrain_datasets.importing.findings import SkippedRow
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_columns import count_of, first_lines, moments
@@ -120,12 +121,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every record."""
     parallel = _ParallelJobs(intake)
     found = _objects(file, intake) if file.head.lstrip().startswith(b"{") else _lines(file)
-    for number, record in found:
-        intake.row(number)
-        if record is None:
-            intake.set_aside("malformed")
-        else:
-            _add_job(record, parallel, intake)
+    intake.take_rows(found, partial(_add_job, parallel=parallel, intake=intake))
     intake.settle()
     parallel.finish()
 
@@ -166,7 +162,9 @@ def _submitted(text: str, intake: RecordIntake) -> float | None:
     return intake.clock.uncounted(text) or None
 
 
-def _add_job(record: _Record, parallel: _ParallelJobs, intake: RecordIntake) -> None:
+def _add_job(record: _Record | None, parallel: _ParallelJobs, intake: RecordIntake) -> None:
+    if record is None:
+        raise SkippedRow("malformed")
     start_s, end_s = moments(partial(_time, intake=intake), record.start, record.end)
     job = record.job if record.task in NOTHING else f"{record.job}[{record.task}]"
     host, slots = record.host.strip(), count_of(record.slots)

@@ -12,10 +12,12 @@ Get them with ``sacctmgr show event -P all_time``; without ``all_time`` it print
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from bftrain.nodesets import expand
+from bftrain_datasets.importing.findings import SkippedRow
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_columns import first_lines, moment_of, state_of
@@ -45,44 +47,37 @@ def recognises(head: bytes) -> bool:
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every event below a header; skip rows that lack columns."""
     intake.reports_outages = True
+    intake.take_rows(_rows(file), partial(_add_outage, intake=intake))
+
+
+def _rows(file: RawFile) -> Iterator[tuple[int, Mapping[str, str]]]:
     columns: Sequence[str] = ()
     for number, line in file.lines():
         header = _header_of(line)
         if header is not None or not line.strip():
             columns = header or columns
-            continue
-        intake.row(number)
-        cells = line.split(SEPARATOR)
-        if not columns or len(cells) <= columns.index(STATE):
-            intake.set_aside("malformed")
         else:
-            _add_outage(dict(zip(columns, cells, strict=False)), intake)
+            yield number, dict(zip(columns, line.split(SEPARATOR), strict=False))
 
 
 def _add_outage(cells: Mapping[str, str], intake: RecordIntake) -> None:
     """Record the outage of nodes; skip events that name no node, which describe the cluster size."""
+    if STATE not in cells:
+        raise SkippedRow("malformed")
     nodes, cluster = cells.get(NODE, "").strip(), cells.get(CLUSTER, "")
     if cluster and intake.is_other_cluster(cluster):
-        intake.set_aside("not_selected")
-        return
-    try:
-        start_s, end_s = (moment_of(cells.get(column, ""), intake.seconds) for column in (START, END))
-    except ValueError:
-        intake.set_aside("bad_time")
-        return
+        raise SkippedRow("not_selected")
+    start_s, end_s = (moment_of(cells.get(column, ""), intake.seconds) for column in (START, END))
     state = state_of(cells[STATE].strip())
     if state is None and nodes:
-        intake.set_aside("bad_value")
-        return
+        raise SkippedRow("bad_value")
     drains = cells[STATE].upper().startswith("DRAIN")
     if not nodes or start_s is None or not (drains or state == NodeState.DOWN):
-        intake.set_aside("other_record")
-        return
+        raise SkippedRow("other_record")
     try:
         names = expand(nodes)
-    except ValueError:
-        intake.set_aside("bad_nodes")
-        return
+    except ValueError as error:
+        raise SkippedRow("bad_nodes") from error
     # Events may overlap and are cleared separately
     intake.outages.add(names, start_s, end_s, why=f"event {intake.place()}")
     intake.use()

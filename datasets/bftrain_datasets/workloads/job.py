@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from bftrain.errors import BadValue
 from bftrain.nodesets import MOST_NODES
-from bftrain_datasets.importing.findings import FindingsTally
+from bftrain_datasets.importing.findings import FindingsTally, SkippedRow
 from bftrain_datasets.importing.text_columns import MOST_DIGITS
 
 T = TypeVar("T")
@@ -91,14 +91,6 @@ class TrainingJob:
     user: str = ""
 
 
-class UnusableJob(Exception):
-    """Raised for a row that cannot become a task; ``reason`` is the name of a finding."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
 def number_of(text: str, *, reason: str = "malformed", at_least: float = -math.inf) -> float:
     """Return the number in a field."""
     try:
@@ -106,7 +98,7 @@ def number_of(text: str, *, reason: str = "malformed", at_least: float = -math.i
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or value < at_least:
-        raise UnusableJob(reason)
+        raise SkippedRow(reason)
     return value
 
 
@@ -114,18 +106,18 @@ def gang_of(text: str) -> int:
     """Return a job's number of GPUs or processors, at least 1."""
     digits = text.strip().removesuffix(".0")
     if not digits.isdecimal():
-        raise UnusableJob("malformed")
+        raise SkippedRow("malformed")
     if len(digits) > MOST_DIGITS or int(digits) > MOST_NODES:
-        raise UnusableJob("bad_value")
+        raise SkippedRow("bad_value")
     if int(digits) == 0:
-        raise UnusableJob("no_usage")
+        raise SkippedRow("no_usage")
     return int(digits)
 
 
 def duration_of(seconds: float) -> float:
     """Return a run time after checking that it is positive."""
     if seconds <= 0:
-        raise UnusableJob("no_usage" if seconds == 0 else "bad_value")
+        raise SkippedRow("no_usage" if seconds == 0 else "bad_value")
     return seconds
 
 
@@ -137,7 +129,7 @@ def jobs_of(
         tally.row(line)
         try:
             job = make(row)
-        except UnusableJob as why:
+        except SkippedRow as why:
             tally.set_aside(why.reason)
         else:
             yield job

@@ -22,10 +22,10 @@ from bftrain.nodesets import MOST_NODES
 from bftrain.values.curve import ANY_KIND, SpeedCurve
 from bftrain.values.sharing import PairSpeeds
 from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
-from bftrain_datasets.importing.findings import FindingsTally
+from bftrain_datasets.importing.findings import FindingsTally, SkippedRow
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.log.provenance import ProvenanceSource
-from bftrain_datasets.workloads.job import TrainingJob, UnusableJob, short
+from bftrain_datasets.workloads.job import TrainingJob, short
 
 ALONE: Final = "null"
 USUAL_KIND: Final = "v100"  # reference kind of Gavel's durations
@@ -189,7 +189,7 @@ class TaskSizing:
     spread: Callable[[str], SpreadSpeeds | None] = lambda _: None
 
     def size(self, job: TrainingJob) -> SizedTask:
-        """Return the sizes of a job; raise :class:`UnusableJob` if it cannot run here."""
+        """Return the sizes of a job; raise :class:`SkippedRow` if it cannot run here."""
         if job.duration_s is not None:
             size = job.nodes or -(-job.gang // self.per_node)
             sized = SizedTask(
@@ -204,7 +204,7 @@ class TaskSizing:
             fitting = {kind: [size for size, each in found.items() if each > 0] for kind, found in points.items()}
             fitting = {kind: sizes for kind, sizes in fitting.items() if sizes}
             if not fitting:
-                raise UnusableJob("does_not_fit")
+                raise SkippedRow("does_not_fit")
             steps = job.steps or 0.0
             curves = {kind: _curve(tuple(points[kind].items())) for kind in fitting}
             ideal = (
@@ -222,7 +222,7 @@ class TaskSizing:
                 ideal_s=steps / ideal,
             )
         if self.nodes is not None and sized.min_nodes > self.nodes:
-            raise UnusableJob("does_not_fit")
+            raise SkippedRow("does_not_fit")
         return sized
 
     def _points(self, job: TrainingJob, gangs: Mapping[int, float]) -> dict[int, float]:

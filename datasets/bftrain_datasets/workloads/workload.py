@@ -26,23 +26,14 @@ from bftrain.nodesets import MOST_NODES
 from bftrain.short_repr import ShortRepr
 from bftrain.text_formats import counted
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.importing.findings import HAZARDS, FindingsTally, RowCounts, is_doubt
+from bftrain_datasets.importing.findings import HAZARDS, FindingsTally, RowCounts, SkippedRow, is_doubt
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_columns import first_lines, unquoted
 from bftrain_datasets.job_tables.tables import content_of
 from bftrain_datasets.log.provenance import LogFinding, ProvenanceSource
 from bftrain_datasets.log.time_formats import LARGEST_S, SMALLEST_EPOCH_S, RecordClock
 from bftrain_datasets.readers import swf
-from bftrain_datasets.workloads.job import (
-    TrainingJob,
-    UnusableJob,
-    WorkloadOptions,
-    duration_of,
-    gang_of,
-    jobs_of,
-    number_of,
-    short,
-)
+from bftrain_datasets.workloads.job import TrainingJob, WorkloadOptions, duration_of, gang_of, jobs_of, number_of, short
 from bftrain_datasets.workloads.speed_table import USUAL_KIND, SpeedTable, TaskSizing, load_speed_table
 
 
@@ -80,7 +71,7 @@ def read_gavel(file: RawFile, tally: FindingsTally, options: WorkloadOptions) ->
 def _is_job(line: str) -> bool:
     try:
         return bool(_gavel_job(line.split("\t"), 0))
-    except UnusableJob:
+    except SkippedRow:
         return False
 
 
@@ -88,15 +79,15 @@ def _gavel_job(fields: Sequence[str], number: int) -> TrainingJob:
     layout = _LAYOUTS.get(len(fields))
     model = fields[0].strip()
     if layout is None or not model or not model.isprintable():
-        raise UnusableJob("malformed")
+        raise SkippedRow("malformed")
     submit_s = number_of(fields[layout.arrival], reason="bad_time", at_least=0.0)
     if submit_s >= LARGEST_S:
-        raise UnusableJob("bad_time")
+        raise SkippedRow("bad_time")
     weight = 1.0 if layout.weight is None else number_of(fields[layout.weight], at_least=0.0)
     slack = -1.0 if layout.slo is None else number_of(fields[layout.slo])
     gang, steps = gang_of(fields[layout.gang]), number_of(fields[layout.steps], at_least=0.0)
     if steps == 0:
-        raise UnusableJob("no_usage")
+        raise SkippedRow("no_usage")
     return TrainingJob(
         name=f"{short(model)}-{number}",
         submit_s=submit_s,
@@ -116,7 +107,7 @@ def read_swf(file: RawFile, tally: FindingsTally, options: WorkloadOptions) -> G
         for parts, values in swf.rows(file.lines(), tally, header):
             try:
                 job = _swf_job(parts, values, header, tally, options)
-            except UnusableJob as why:
+            except SkippedRow as why:
                 tally.set_aside(why.reason)
             else:
                 several = several or (header.has_multi_processor_nodes and options.per_node is None)
@@ -130,19 +121,19 @@ def _swf_job(
     parts: Sequence[str], values: Sequence[float], header: swf.SwfHeader, tally: FindingsTally, options: WorkloadOptions
 ) -> TrainingJob:
     if values[swf.STATUS] in swf.PARTIAL:
-        raise UnusableJob("other_record")
+        raise SkippedRow("other_record")
     submit_s, run_s = values[swf.SUBMIT], values[swf.RUN]
     if not (abs(submit_s) < LARGEST_S and abs(run_s) < LARGEST_S):  # also false for NaN
-        raise UnusableJob("bad_time")
+        raise SkippedRow("bad_time")
     if not swf.ran(values):
-        raise UnusableJob("no_usage")
+        raise SkippedRow("no_usage")
     if run_s == swf.UNKNOWN:
-        raise UnusableJob("missing_time")
+        raise SkippedRow("missing_time")
     duration_s = duration_of(run_s)
     asked = values[swf.PROCS] <= 0
     procs = values[swf.PROCS_ASKED if asked else swf.PROCS]
     if not 0 < procs <= MOST_NODES:  # also false for NaN
-        raise UnusableJob("bad_value")
+        raise SkippedRow("bad_value")
     if asked:
         tally.note("request_differs")
     gang = math.ceil(procs)
@@ -213,10 +204,10 @@ def read_arrivals(file: RawFile, tally: FindingsTally, options: WorkloadOptions)
 
 def _arrival(cells: Sequence[str], found: dict[str, int], width: int, number: int, clock: RecordClock) -> TrainingJob:
     if len(cells) != width:
-        raise UnusableJob("malformed")
+        raise SkippedRow("malformed")
     row = {key: cells[place].strip() for key, place in found.items()}
     if not row["duration"]:
-        raise UnusableJob("missing_time")
+        raise SkippedRow("missing_time")
     submit_s = _moment(row["submit"], "bad_time", clock)
     name = row.get("id") or str(number)
     return TrainingJob(
@@ -296,9 +287,9 @@ def _philly_job(
     try:
         job = decoder.decode(entry)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UnusableJob("malformed") from error
+        raise SkippedRow("malformed") from error
     if not job.attempts:
-        raise UnusableJob("no_usage")
+        raise SkippedRow("no_usage")
     begin_s = _moment(job.attempts[0].start_time, "missing_time", clock)
     end_s = _moment(job.attempts[-1].end_time, "missing_time", clock)
     submit_s = _moment(job.submitted_time, "bad_time", clock)
@@ -317,11 +308,11 @@ def _philly_job(
 
 def _moment(text: str | None, if_missing: str, clock: RecordClock) -> float:
     if text is None or text in _UNTOLD:
-        raise UnusableJob(if_missing)
+        raise SkippedRow(if_missing)
     try:
         return clock.seconds(text)
     except (ValueError, OverflowError) as error:
-        raise UnusableJob("bad_time") from error
+        raise SkippedRow("bad_time") from error
 
 
 class JobFormat(NamedTuple):
@@ -484,7 +475,7 @@ def _tasks(
         try:
             _check_window(job, *window)
             tasks.append(_task(job, sizing, names))
-        except UnusableJob as why:
+        except SkippedRow as why:
             tally.set_aside(why.reason)
         else:
             names.add(job.name)
@@ -494,12 +485,12 @@ def _tasks(
 
 def _check_window(job: TrainingJob, begin_s: float | None, end_s: float | None) -> None:
     if (begin_s is not None and job.submit_s < begin_s) or (end_s is not None and job.submit_s >= end_s):
-        raise UnusableJob("not_selected")
+        raise SkippedRow("not_selected")
 
 
 def _task(job: TrainingJob, sizing: TaskSizing, names: set[str]) -> TaskSpec:
     if job.name in names:
-        raise UnusableJob("duplicate")
+        raise SkippedRow("duplicate")
     sized = sizing.size(job)
     try:
         return TaskSpec(
@@ -516,7 +507,7 @@ def _task(job: TrainingJob, sizing: TaskSizing, names: set[str]) -> TaskSpec:
             spread=sized.spread if sized.max_nodes > 1 else None,
         )
     except BadValue as error:
-        raise UnusableJob("malformed") from error
+        raise SkippedRow("malformed") from error
 
 
 def _begin(tasks: list[TaskSpec], wanted: float | None, where: str) -> float:
