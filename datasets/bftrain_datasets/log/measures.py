@@ -213,15 +213,18 @@ def leaving_together(pieces: IdleFragments) -> float:
     return float(largest[several].sum() / max(1, int(joined[several].sum())))
 
 
-def in_large_departures(log: EventLog, least: int = LARGE_DEPARTURE_NODES) -> float:
-    """Return the fraction of leaving nodes in departures of at least ``least`` nodes."""
-    leaving = sums_by_time(log.leaves.view(np.int8), log.offsets)
+def departures(log: EventLog) -> NDArray[np.int64]:
+    """Return the number of nodes that leave the pool at each time."""
+    return sums_by_time(log.leaves.view(np.int8), log.offsets)
+
+
+def in_large_departures(leaving: NDArray[np.int64], least: int = LARGE_DEPARTURE_NODES) -> float:
+    """Return the fraction of leaving nodes in ``departures`` of at least ``least`` nodes."""
     return float(leaving[leaving >= least].sum() / max(1, int(leaving.sum())))
 
 
-def leaving_at_once(log: EventLog, percentiles: Sequence[int] = PERCENTILES) -> dict[int, int]:
+def leaving_at_once(leaving: NDArray[np.int64], percentiles: Sequence[int] = PERCENTILES) -> dict[int, int]:
     """Return percentiles, over leaving nodes, of the size of their departure."""
-    leaving = sums_by_time(log.leaves.view(np.int8), log.offsets)
     sizes = leaving[leaving > 0]
     return _weighted(sizes, sizes, percentiles) if sizes.size else {}
 
@@ -240,17 +243,27 @@ def leave_chance(pieces: IdleFragments, age_s: float, within_s: float = CHANCE_W
 
     Fragments cut off by the log's end count only if longer than the sum of both.
     """
-    alive = (pieces.length_s > age_s) & ~(pieces.open & (pieces.length_s <= age_s + within_s))
-    gone = alive & (pieces.length_s <= age_s + within_s)
-    return float(gone.sum() / max(1, int(alive.sum())))
+    return _leave_chances(pieces, np.sort(pieces.length_s), (age_s,), within_s)[0]
+
+
+def _leave_chances(
+    pieces: IdleFragments, ordered: NDArray[np.float64], ages_s: Sequence[float], within_s: float
+) -> list[float]:
+    bounds = np.array(ages_s) + np.array([[0.0], [within_s]])
+    open_s = np.sort(pieces.length_s[pieces.open])
+    longer, cut_off = (lengths.size - np.searchsorted(lengths, bounds, side="right") for lengths in (ordered, open_s))
+    alive, left = longer[0] - cut_off[0] + cut_off[1], longer[1]
+    chances: list[float] = ((alive - left) / np.maximum(1, alive)).tolist()
+    return chances
 
 
 def summarise(log: EventLog) -> LogSummary:
     """Return all figures of ``bftrain inspect``."""
     pieces = fragments(log)
-    gaps = np.diff(log.times)
+    ordered = np.sort(pieces.length_s)
+    gaps, leaving = np.diff(log.times), departures(log)
     sizes = log.pool_sizes()
-    down_s = down_node_s(log)
+    down_s, idle_s = down_node_s(log), log.idle_node_s
     return LogSummary(
         sha256=log.sha256,
         nodes=len(log.node_names),
@@ -259,22 +272,24 @@ def summarise(log: EventLog) -> LogSummary:
         end_s=log.end_s,
         span_s=log.span_s,
         idle_share=log.idle_share,
-        idle_node_hours=log.idle_node_s / 3600,
+        idle_node_hours=idle_s / 3600,
         down_share=down_s / max(log.span_s * len(log.node_names), 1e-300),
         down_node_hours=down_s / 3600,
         mean_gap_s=float(gaps.mean()) if gaps.size else 0.0,
         median_gap_s=float(np.median(gaps)) if gaps.size else 0.0,
         pool=PoolSummary(
-            mean=log.idle_node_s / log.span_s if log.span_s else float(sizes[-1]),
+            mean=idle_s / log.span_s if log.span_s else float(sizes[-1]),
             largest=int(sizes.max()),
             percentiles=pool_percentiles(log),
         ),
-        fragments=_fragment_summary(pieces),
+        fragments=_fragment_summary(pieces, ordered),
         leaving=LeavingSummary(
             together=leaving_together(pieces),
-            in_large_departures=in_large_departures(log),
-            at_once=leaving_at_once(log),
-            chance_within_300_s={age: leave_chance(pieces, age) for age in AGES_S},
+            in_large_departures=in_large_departures(leaving),
+            at_once=leaving_at_once(leaving),
+            chance_within_300_s=dict(
+                zip(AGES_S, _leave_chances(pieces, ordered, AGES_S, CHANCE_WITHIN_S), strict=True)
+            ),
         ),
         provenance=log.provenance,
         kinds=_kinds(log, pieces),
@@ -295,11 +310,11 @@ def _kinds(log: EventLog, pieces: IdleFragments) -> dict[str, KindSummary]:
     }
 
 
-def _fragment_summary(pieces: IdleFragments) -> FragmentSummary:
+def _fragment_summary(pieces: IdleFragments, ordered: NDArray[np.float64]) -> FragmentSummary:
     lengths = pieces.length_s
     if lengths.size == 0:
         return FragmentSummary(count=0, open=0, mean_s=0.0, percentiles_s={}, shares=())
-    whole, ordered = max(float(lengths.sum()), 1e-300), np.sort(lengths)
+    whole = max(float(lengths.sum()), 1e-300)
     shares = (
         LengthShare(up_to_s=bound, fragments=count / lengths.size, idle_time=float(ordered[:count].sum() / whole))
         for bound, count in zip(
@@ -308,7 +323,7 @@ def _fragment_summary(pieces: IdleFragments) -> FragmentSummary:
     )
     return FragmentSummary(
         count=int(lengths.size),
-        open=int(pieces.open.sum()),
+        open=int(np.count_nonzero(pieces.open)),
         mean_s=float(lengths.mean()),
         percentiles_s=dict(zip(PERCENTILES, _quantiles(ordered, np.array(PERCENTILES) / 100).tolist(), strict=True)),
         shares=tuple(shares),

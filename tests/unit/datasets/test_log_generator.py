@@ -12,6 +12,7 @@ import pytest
 from bftrain import BadValue, EventLog, generate_log, sample_log
 from bftrain_datasets.log.log_generator import SAMPLE_START_S
 from bftrain_datasets.log.measures import (
+    departures,
     fragments,
     in_large_departures,
     leave_chance,
@@ -59,7 +60,7 @@ def test_fragments_are_as_many_and_as_long_as_summits(summit_like: EventLog) -> 
 
 def test_most_nodes_leave_with_those_they_came_with_and_in_large_departures(summit_like: EventLog) -> None:
     assert leaving_together(fragments(summit_like)) == pytest.approx(0.83, abs=0.05)
-    assert in_large_departures(summit_like, least=64) == pytest.approx(0.82, abs=0.05)
+    assert in_large_departures(departures(summit_like), least=64) == pytest.approx(0.82, abs=0.05)
 
 
 def test_the_chance_of_leaving_falls_with_age(summit_like: EventLog) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from bftrain import EventLog, NodeState
 from bftrain_datasets.log.measures import (
+    departures,
     down_node_s,
     fragments,
     fragments_in_parts,
@@ -54,8 +55,8 @@ def test_pool_percentiles_are_weighted_by_time(log: EventLog) -> None:
 
 def test_how_nodes_leave(log: EventLog) -> None:
     assert leaving_together(fragments(log)) == pytest.approx(2 / 3)
-    assert in_large_departures(log, least=2) == pytest.approx(2 / 3)
-    assert in_large_departures(log, least=3) == 0
+    assert in_large_departures(departures(log), least=2) == pytest.approx(2 / 3)
+    assert in_large_departures(departures(log), least=3) == 0
 
 
 def test_the_chance_to_leave_counts_only_what_is_known(log: EventLog) -> None:
@@ -88,8 +89,8 @@ def test_a_log_in_which_nothing_is_ever_idle_has_figures_too() -> None:
 
 def test_how_many_leave_at_once_is_counted_over_the_leaving_nodes(log: EventLog) -> None:
     # two leave together, one alone: of three leaving nodes one third leaves alone
-    assert leaving_at_once(log, (33, 34, 99)) == {33: 1, 34: 2, 99: 2}
-    assert leaving_at_once(log_from_transitions([(0, "a", IDLE)], end_s=9)) == {}
+    assert leaving_at_once(departures(log), (33, 34, 99)) == {33: 1, 34: 2, 99: 2}
+    assert leaving_at_once(departures(log_from_transitions([(0, "a", IDLE)], end_s=9))) == {}
 
 
 def test_down_time_is_counted_apart(log: EventLog) -> None:
