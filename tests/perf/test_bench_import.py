@@ -123,7 +123,7 @@ def test_sacct_rows(figures: Figures, tmp_path: Path) -> None:
     found = measured(path)
     found.show(figures, "300,000 rows of sacct")
     assert found.measured["read"] == 300_000
-    assert found.yardsticks < 3
+    assert found.yardsticks < 2
     assert found.measured["peak_mb"] < 500
 
 
@@ -131,7 +131,7 @@ def test_summit(figures: Figures) -> None:
     found = measured(site_data("summit/ndstat-10sdn6-evt.tar.gz"))
     found.show(figures, "the published Summit log")
     assert (found.measured["nodes"], found.measured["times"]) == (4734, 23_883)
-    assert found.yardsticks < 2.5
+    assert found.yardsticks < 1.3
     assert found.measured["peak_mb"] < 600
 
 
@@ -140,7 +140,7 @@ def test_theta_as_counts(figures: Figures) -> None:
     found.show(figures, "Theta 2022 as counts")
     assert found.measured["used"] == 23_911
     assert "461.4 h" in found.measured["done"]["suspected_downtime"]
-    assert found.yardsticks < 2
+    assert found.yardsticks < 1
 
 
 def swf_like_curie(path: Path) -> None:
@@ -167,7 +167,7 @@ def test_curie_as_counts_and_inspected(figures: Figures, tmp_path: Path) -> None
     found = measured(path, log=log, counts=True)
     found.show(figures, "a log like Curie's as counts")
     assert (found.measured["read"], found.measured["nodes"]) == (312_826, 5_544)
-    assert found.yardsticks < 4
+    assert found.yardsticks < 2.5
     assert found.measured["peak_mb"] < 600
     took_s, core_s, out = timed([sys.executable, "-m", "bftrain", "inspect", str(log), "--json"])
     figures.add("inspected", core_s, "s")
@@ -200,7 +200,7 @@ def test_parquet_table(figures: Figures, tmp_path: Path) -> None:
     found = measured(path)
     found.show(figures, "3 million jobs of a Parquet table")
     assert found.measured["read"] == 3_000_000
-    assert found.yardsticks < 8
+    assert found.yardsticks < 6
     assert found.measured["peak_mb"] < 700
 
 
