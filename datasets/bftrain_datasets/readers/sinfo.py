@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
-from bftrain.nodesets import MOST_NODES, ONE_BRACKET, expand
+from bftrain.nodesets import ONE_BRACKET, expand
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_columns import LONGEST, date_line, first_lines, looks_like_time, state_of
@@ -42,10 +42,8 @@ AVAILABLE: Final = frozenset({"up", "down", "drain", "inact"})
 RULES: Final = "#=-* \t"  # characters of a line between two polls
 MOST_KNOWN_PARTS: Final = 1 << 16
 WIDE_GAP: Final = 3  # a gap of this many intervals means missing polls
-MOST_IN_RANGES: Final = 1 << 24
 MISSING: Final = -1  # a state: the poll does not list the node; an index: unknown so far
 STRANGER: Final = -2  # an index: the options do not list the node
-_NOTHING: Final = np.empty(0, dtype=np.int32)
 # If several partitions list a node, the least idle state wins
 RANK: Final = (NodeState.IDLE, NodeState.DOWN, NodeState.BUSY)
 
@@ -119,8 +117,6 @@ class _Polls:
         self._names: list[str] = []
         self._places: dict[str, int] = {}
         self._parts: dict[tuple[str, str], dict[str, NDArray[np.int32]]] = {}
-        self._range_size = 0
-        self._ranges: dict[tuple[str, int, str], NDArray[np.int32]] = {}  # number -> index, by prefix and suffix
         self._reported = np.empty(0, dtype=np.int8)  # the last reported state of each node
         self._rows: list[tuple[NodeState, NDArray[np.int32]]] = []
         self._fixed = frozenset(intake.options.nodes or ())
@@ -139,7 +135,7 @@ class _Polls:
     def add(self, state: NodeState, nodes: str) -> bool:
         """Add the state of nodes to the poll; return False if the node set is unreadable."""
         try:
-            # Look up the nodes of a set; ranges in one step, because most are known
+            # Look up the nodes of a set, by range, because most ranges are known
             match = ONE_BRACKET.match(nodes)
             if match is None:
                 places = self._set_of(expand(nodes))
@@ -150,7 +146,7 @@ class _Polls:
                     known.clear()
                 for part in numbers.split(","):
                     if part not in known:
-                        known[part] = self._range(before, part, after)
+                        known[part] = self._set_of(expand(f"{before}[{part}]{after}"))
                 places = np.concatenate([known[part] for part in numbers.split(",")])
         except ValueError:
             return False
@@ -202,26 +198,6 @@ class _Polls:
             for place in wide.tolist():
                 self.intake.doubtful_stays.add(POLL_GAP, self.times[place], self.times[place + 1], len(self._names))
             self._note("poll_gap", self.lines[int(wide[0])], count=int(wide.size), node_s=node_s)
-
-    def _range(self, before: str, part: str, after: str) -> NDArray[np.int32]:
-        first, dash, last = part.partition("-")
-        low = int(first)
-        high = int(last) if dash else low
-        if not low <= high < MOST_NODES:
-            raise ValueError(f"{part!r} is not a range")
-        key = before, len(first), after
-        table = self._ranges.get(key, _NOTHING)
-        if table.size <= high:
-            more = np.full(max(high + 1, 2 * table.size) - table.size, MISSING, dtype=np.int32)
-            self._range_size += more.size
-            if self._range_size > MOST_IN_RANGES:  # more names than any machine has
-                self._ranges.clear()
-                self._range_size = table.size + more.size
-            table = self._ranges[key] = np.concatenate((table, more))
-        places: NDArray[np.int32] = table[low : high + 1]
-        if (places == MISSING).any():
-            places[:] = self._set_of(expand(f"{before}[{part}]{after}"))
-        return places
 
     def _set_of(self, names: Sequence[str]) -> NDArray[np.int32]:
         for each in names:
