@@ -43,6 +43,7 @@ from bftrain_datasets.importing.machine_nodes import (
 )
 from bftrain_datasets.importing.text_columns import Texts
 from bftrain_datasets.log import time_formats
+from bftrain_datasets.log.arrow_arrays import EMPTY
 from bftrain_datasets.log.eventlog import LogBuilder, NodeState
 from bftrain_datasets.log.idle_doubts import PROCS_AS_NODES, ROWS_ASIDE, DoubtfulStays
 from bftrain_datasets.log.provenance import DoubtfulTime
@@ -269,7 +270,7 @@ class RecordIntake(FindingsTally):
         """Return the numbers of the node sets in a table, -1 for none."""
         nodes = table.nodes
         if self.options.unit != NODE:
-            texts = [""] * len(table) if nodes is None else nodes.fill_null("").to_pylist()
+            texts = [""] * len(table) if nodes is None else nodes.fill_null(EMPTY).to_pylist()
             units: Sequence[Units] = np.maximum(table.count, 0).tolist() if table.units is None else table.units
             pairs = zip(texts, units, strict=True)
             return np.fromiter((self.sets.number(text, expand, held) for text, held in pairs), np.int64, len(table))

@@ -19,6 +19,7 @@ from bftrain_datasets.job_tables import cell_values
 from bftrain_datasets.job_tables.column_choice import MEANINGS
 from bftrain_datasets.job_tables.table_reading import JobTableReader, read_table
 from bftrain_datasets.log import time_formats
+from bftrain_datasets.log.arrow_arrays import EMPTY
 
 TABLES: Final = "jobs"  # the reader of tables
 ROWS_SHOWN: Final = 5
@@ -69,7 +70,7 @@ def _first_rows(table: JobTableReader) -> list[dict[str, Any]]:
         numbers = {meaning: table.counts(few, meaning) for meaning in ("cores", "gpus") if meaning in table.map}
         submit = table.times(few, "submit")
         names = table.names(few)
-        nodes = jobs.nodes.fill_null("").to_pylist() if jobs.nodes is not None else [""] * len(jobs)
+        nodes = jobs.nodes.fill_null(EMPTY).to_pylist() if jobs.nodes is not None else [""] * len(jobs)
         found = []
         for row, text in enumerate(nodes):
             shown = {
