@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from bftrain.assembly import find_solver
 from bftrain.deciding.objectives import throughput
 from bftrain.errors import BadInput, BadValue, BftrainError, NotAvailable
 from bftrain.files import naming
@@ -583,6 +584,8 @@ def _check_same(job: SweepPass, log: EventLog, tasks: Tasks) -> None:
         raise BadInput("have changed since the sweep started", where=f"tasks of {job.words}")
     _check_files(job)
     solver = solver_of(job.how)
+    if solver:
+        find_solver(solver)  # reports an unknown one before anything else of the point
     here = versions_with(solver) if solver else versions_here(solver)
     for name, version in made_from.versions.items():
         if version and here[name] != version:
