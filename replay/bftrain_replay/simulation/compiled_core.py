@@ -200,7 +200,8 @@ class CompiledCore:
             entered = self._competing
         for each in entered:
             spec = self._specs[each]
-            self.allocation.add_task(each, spec.min_nodes, self._classes.of(spec))
+            self.allocation.arrays["minimum"][each] = spec.min_nodes
+            self.allocation.arrays["row_class"][each] = self._classes.of(spec)
 
     # -- decisions
 
@@ -213,13 +214,13 @@ class CompiledCore:
             self._requeued = False
         value = solve_s = 0.0
         if tasks:
-            fit = self._stay.fit(allocation.pool / len(tasks)) if self._parts.fits_costs else None
+            fit = self._stay.fit(allocation.state.pool / len(tasks)) if self._parts.fits_costs else None
             self._classes.use(fit)
             begun = perf_counter()
             chosen = allocation.choose()
             solve_s = perf_counter() - begun
             if chosen:
-                value = fsum(allocation.entries())
+                value = fsum(allocation.arrays["entries"][: len(tasks)].tolist())
             else:
                 choice = self._ask_harvester(now_s, fit)
                 value, solve_s = choice.value, choice.solution.wall_s
@@ -236,14 +237,19 @@ class CompiledCore:
     def _ask_harvester(self, now_s: float, fit: CostFit | None) -> ChosenSizes:
         """Let the Harvester choose the sizes of the current problem."""
         allocation = self.allocation
-        tasks = tuple(competing_task(self._specs[task], allocation.size(task), fit) for task in self._competing)
+        sizes = allocation.arrays["size"][self._competing].tolist()
+        pairs = zip(self._competing, sizes, strict=True)
+        tasks = tuple(competing_task(self._specs[task], size, fit) for task, size in pairs)
         problem = AllocationProblem(
-            pool=allocation.pool, horizon_s=self._parts.horizon_s, objective=self._parts.objective.name, tasks=tasks
+            pool=allocation.state.pool,
+            horizon_s=self._parts.horizon_s,
+            objective=self._parts.objective.name,
+            tasks=tasks,
         )
         names = tuple(task.name for task in tasks)
         request = DecisionRequest(time_s=now_s, asked_after=0, named=names, admitted=names, problem=problem)
         choice = self._harvester.answer(request)
-        allocation.set_sizes([choice.sizes.get(name, 0) for name in names])
+        allocation.arrays["sizes"][: len(names)] = [choice.sizes.get(name, 0) for name in names]
         return choice
 
 
@@ -257,7 +263,7 @@ class _TaskClasses:
         self._worth = np.zeros((self._most, stride))
         self._greatest = np.zeros(self._most)
         self._largest = np.zeros(self._most, dtype=np.int64)
-        allocation.set_classes(self._worth, self._greatest, self._largest)
+        allocation.state.bind(worth=self._worth, greatest=self._greatest, largest=self._largest)
         self.clear()
 
     def clear(self) -> None:
@@ -297,7 +303,7 @@ class _TaskClasses:
             costs_s[number] = fit.costs_of(spec) if fit is not None else costs_of(spec)
         self._costs_s[fit] = len(self._examples), costs_s
         self._used = now
-        self._allocation.set_costs(costs_s)
+        self._allocation.state.bind(costs_s=costs_s)
 
 
 def competing_task(spec: TaskSpec, size: int, fit: CostFit | None) -> CompetingTask:

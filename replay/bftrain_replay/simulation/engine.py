@@ -407,8 +407,8 @@ class _CompiledEngine(_Engine):
         self._decision_delay.decided(now_s, step.solve_s)
         self._apply_numbers(step.actions, now_s)
         self._store_allocations()
-        if self._core.allocation.used != self._used:
-            what = f"the decision counts {self._core.allocation.used} nodes used, the engine {self._used}"
+        if (used := self._core.allocation.state.used) != self._used:
+            what = f"the decision counts {used} nodes used, the engine {self._used}"
             raise Fault(what, where=f"at {now_s!r} s")
         return self._unused(self._sizes()) if self._used < self._pool else {}
 
@@ -421,7 +421,7 @@ class _CompiledEngine(_Engine):
         """Record a decision."""
         numbers = iter(step.size_changes)
         changes = [(self._tasks[number].spec.name, size) for number, size in zip(numbers, numbers, strict=True)]
-        nodes, choice = (self._pool, self._core.allocation.used), step.choice
+        nodes, choice = (self._pool, self._core.allocation.state.used), step.choice
         if choice is None:
             times_s = step.solve_s, perf_counter() - begun
             self._decisions.add_proven(now_s, step.value, times_s, nodes, step.competing, changes)

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.errors import Fault
-from bftrain_solvers.arrays import Floats, Integers
 from bftrain_solvers.knapsack.compiled_knapsack import ROOM, CompiledStruct, compiled_library, fields_of
 
 STORED_AT_ONCE: Final = 4096  # finished allocations
@@ -45,7 +44,8 @@ class CompiledAllocation:
 
     ``positions`` are those of :mod:`bftrain.deciding.placement`. Values count over ``horizon_s``; a row of them has
     ``stride`` sizes from 0 on. With ``records``, finished allocations are kept for :meth:`finished`, which has to be
-    called after each :meth:`carry_out`.
+    called after each :meth:`carry_out`. ``state`` and ``arrays`` are the fields of the struct: callers read ``pool``,
+    ``used`` and ``entries``, write ``sizes`` that they choose themselves, and bind the arrays by class.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class CompiledAllocation:
         if library is None:
             raise Fault("there is no compiled code")
         count, words = len(names), (len(names) + 63) // 64
-        self._state = state = _State(
+        self.state = state = _State(
             words=words, stride=stride, horizon_s=horizon_s, numbers_of_room=ROOM, records=records
         )
-        self._arrays, self._at = state.arrays, ctypes.addressof(state)
+        self.arrays, self._at = state.arrays, ctypes.addressof(state)
         by_name = sorted(range(count), key=names.__getitem__)
         by_place = sorted(by_name, key=positions.__getitem__)
         rank, number_of = (np.empty(count, dtype=np.int64) for _ in range(2))
@@ -94,23 +94,7 @@ class CompiledAllocation:
         self._carry_out = _function(library, "bftrain_carry_out", ctypes.c_double)
 
     def _bind_integers(self, size: int, *names: str) -> None:
-        self._state.bind(**{name: np.zeros(size, dtype=np.int64) for name in names})
-
-    @property
-    def used(self) -> int:
-        """The number of allocated nodes."""
-        used: int = self._state.used
-        return used
-
-    @property
-    def pool(self) -> int:
-        """The number of idle nodes, allocated ones included."""
-        pool: int = self._state.pool
-        return pool
-
-    def add_task(self, task: int, minimum: int, row_class: int) -> None:
-        """Add a task that stops below ``minimum`` nodes."""
-        self._arrays["minimum"][task], self._arrays["row_class"][task] = minimum, row_class
+        self.state.bind(**{name: np.zeros(size, dtype=np.int64) for name in names})
 
     def leave(self, address: int, count: int, now_s: float) -> list[int]:
         """Remove ``count`` nodes with numbers at ``address``; return actions as kind, task, nodes, kind, ..."""
@@ -126,44 +110,23 @@ class CompiledAllocation:
     def release(self, task: int, now_s: float) -> int:
         """Free all nodes of a finished task; return the size that the last decision chose for it."""
         self._release(self._at, task, now_s)
-        decided = self._arrays["decided"]
+        decided = self.arrays["decided"]
         size, decided[task] = int(decided[task]), 0
         return size
 
     def compete(self, tasks: Sequence[int]) -> None:
         """Set the competing tasks; all tasks with nodes are among them."""
-        self._state.competing_count = len(tasks)
-        self._arrays["competing"][: len(tasks)] = tasks
-
-    def set_classes(self, worth: Floats, greatest: Floats, largest: Integers) -> None:
-        """Set the value per second by class and size, its greatest value by class, and the largest size by class."""
-        self._state.bind(worth=worth, greatest=greatest, largest=largest)
-
-    def set_costs(self, costs_s: Floats) -> None:
-        """Set the seconds that growing, shrinking and starting cost, by class."""
-        self._state.bind(costs_s=costs_s)
+        self.state.competing_count = len(tasks)
+        self.arrays["competing"][: len(tasks)] = tasks
 
     def choose(self) -> bool:
         """Choose the sizes of the competing tasks; False if the problem is too large or its numbers are extreme."""
         return not self._choose(self._at)
 
-    def size(self, task: int) -> int:
-        """Return the number of nodes of a task."""
-        return int(self._arrays["size"][task])
-
     def sizes(self) -> list[int]:
         """Return the chosen sizes of the competing tasks."""
-        sizes: list[int] = self._arrays["sizes"][: self._state.competing_count].tolist()
+        sizes: list[int] = self.arrays["sizes"][: self.state.competing_count].tolist()
         return sizes
-
-    def entries(self) -> list[float]:
-        """Return the values of the chosen sizes."""
-        entries: list[float] = self._arrays["entries"][: self._state.competing_count].tolist()
-        return entries
-
-    def set_sizes(self, sizes: Sequence[int]) -> None:
-        """Set the sizes of the competing tasks, as someone else chose them."""
-        self._arrays["sizes"][: len(sizes)] = sizes
 
     def carry_out(self, now_s: float) -> list[int]:
         """Change to the chosen sizes; return actions as kind, task, nodes, kind, ..."""
@@ -173,20 +136,20 @@ class CompiledAllocation:
 
     def size_changes(self) -> list[int]:
         """Return the sizes that differ from those of the decision before, as task, size, task, ..."""
-        changes: list[int] = self._arrays["size_changes"][: 2 * self._state.change_count].tolist()
+        changes: list[int] = self.arrays["size_changes"][: 2 * self.state.change_count].tolist()
         return changes
 
     def finished(self, least: int) -> tuple[NDArray[Any], ...] | None:
         """Return and forget finished allocations: tasks, nodes, starts and ends; ``None`` if they are too few."""
-        count = self._state.recorded
+        count = self.state.recorded
         if count < least:
             return None
-        self._state.recorded = 0
-        return tuple(self._arrays[name][:count].copy() for name in ("of_task", "on_node", "from_s", "to_s"))
+        self.state.recorded = 0
+        return tuple(self.arrays[name][:count].copy() for name in ("of_task", "on_node", "from_s", "to_s"))
 
     def _actions(self) -> list[int]:
-        count = self._state.action_count
-        actions: list[int] = self._arrays["actions"][: 3 * count].tolist() if count else []
+        count = self.state.action_count
+        actions: list[int] = self.arrays["actions"][: 3 * count].tolist() if count else []
         return actions
 
 
