@@ -14,7 +14,7 @@ from bftrain.config import LiveSettings, Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.placement import ConsolidatedPlacement
 from bftrain.deciding.solve_with_fallback import ask, limits_after
-from bftrain.deciding.value_table_builder import Late, TableOverdue, ValueTableBuilder, no_limit
+from bftrain.deciding.value_table_builder import ValueTableBuilder
 from bftrain.errors import BadConfig, BftrainError, BrokenPlugin, NotAvailable, described, raised
 from bftrain.node_units import host_of
 from bftrain.parts import resolve_admission, resolve_objective, resolve_sharing
@@ -24,12 +24,9 @@ from bftrain.values import wire
 from bftrain.values.options import AUTO
 from bftrain.values.problem import AllocationProblem
 from bftrain.values.sharing import Shares, SharingProblem, SharingTask
-from bftrain.values.solution import Limits, Solution, Termination
+from bftrain.values.solution import Limits, Solution
 from bftrain.values.table import ValueTable
 
-# Grace beyond the deadline for a table, absolute plus a fraction of the deadline: ensures at least one plan
-_GRACE_S: Final = 0.02
-_MORE_GRACE: Final = 0.08
 _PLACED: Final = "consolidated"  # default placement if racks are known
 _ROUNDS_HORIZON_S: Final = 86_400.0  # any number, with which costs of tasks stay as declared
 _PLACEMENT: Final = "neighbours"  # placement with the smallest losses where nodes have names
@@ -148,12 +145,7 @@ def solve(
     """
     chosen = find_solver(solver) if isinstance(solver, str) else solver
     started, given = perf_counter(), limits or Limits()
-    stop_at = started + given.deadline_s * (1.0 + _MORE_GRACE) + _GRACE_S
-    try:
-        table = table_of(problem, objective, lambda: perf_counter() > stop_at)
-    except TableOverdue:
-        words, wall_s = "the deadline passed before the value table was built", perf_counter() - started
-        return Solution.failed(chosen.name, words, termination=Termination.TIME_LIMIT, wall_s=wall_s)
+    table = table_of(problem, objective)
     return ask(chosen, table, limits_after(given, perf_counter() - started))
 
 
@@ -175,14 +167,12 @@ def solve_with_all(
             yield Solution.failed(name, str(lacking))
 
 
-def table_of(
-    problem: AllocationProblem | Mapping[str, object], objective: str | Objective | None = None, late: Late = no_limit
-) -> ValueTable:
+def table_of(problem: AllocationProblem | Mapping[str, object], objective: str | Objective | None = None) -> ValueTable:
     """Return the value table of ``problem``, for its own objective or another; see :class:`ValueTableBuilder`."""
     checked = problem if isinstance(problem, AllocationProblem) else wire.convert(problem, AllocationProblem)
     wanted = checked.objective if objective is None else objective
     found = resolve_objective(wanted) if isinstance(wanted, str) else wanted
-    return ValueTableBuilder(found).table(msgspec.structs.replace(checked, objective=found.name), late)
+    return ValueTableBuilder(found).table(msgspec.structs.replace(checked, objective=found.name))
 
 
 def share(problem: SharingProblem | Mapping[str, object], policy: str | SharingPolicy = "") -> Shares:

@@ -39,7 +39,6 @@ class ObjectiveCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     level_coupling: bool = False  # uses couplings of bftrain.deciding.levels
     uses_history: bool = False  # uses age, node-seconds and samples of tasks
     uses_work_left: bool = True  # uses the tasks' remaining work, which is kept current if set
-    interruptible: bool = False  # ``recast`` has a parameter ``late``: returns whether the deadline has passed
 
     def solved_by(self, solver: SolverCapabilities) -> bool:
         """Return whether a solver with the capabilities ``solver`` supports this objective."""

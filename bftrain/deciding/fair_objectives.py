@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from bftrain.deciding.levels import GroupLevels, LevelCoupling, UserGroup
 from bftrain.deciding.objectives import Entries, isolated_speeds, speed, speed_of_one, task_field
-from bftrain.deciding.value_table_builder import Late, in_time, no_limit
 from bftrain.ports import ObjectiveCapabilities
 from bftrain.values.problem import CompetingTask
 from bftrain.values.sharing import Entity, Inside
@@ -27,7 +26,7 @@ def raisable(scores: Entries, counts: NDArray[np.bool_]) -> tuple[int, ...]:
     return tuple(np.flatnonzero(counts & (scores.max(axis=1, initial=-np.inf) > scores[:, 0])).tolist())
 
 
-def count_waiting(table: ValueTable, scores: Entries, counted: tuple[int, ...], late: Late = no_limit) -> int:
+def count_waiting(table: ValueTable, scores: Entries, counted: tuple[int, ...]) -> int:
     """Return how many of the ``counted`` tasks must wait because the smallest sizes that raise scores do not all fit.
 
     Kinds count separately. With several kinds, large cases are not exact: the result may be too high, never too low.
@@ -38,26 +37,24 @@ def count_waiting(table: ValueTable, scores: Entries, counted: tuple[int, ...], 
     # Fewest nodes that raise a score, by task and kind; pool + 1 if none do
     needs = np.empty((len(counted), len(pools)), dtype=np.int64)
     for number, pool in enumerate(pools):
-        in_time(late)
         here = raised & (table.kind_of == number)
         needs[:, number] = np.where(here, table.nodes, pool + 1).min(axis=1, initial=pool + 1)
-    return len(counted) - count_fitting(needs, pools, late)
+    return len(counted) - count_fitting(needs, pools)
 
 
-def count_fitting(needs: NDArray[np.int64], pools: list[int], late: Late = no_limit) -> int:
+def count_fitting(needs: NDArray[np.int64], pools: list[int]) -> int:
     """Return how many tasks can have the nodes they need at the same time."""
     if len(pools) == 1:
         return int(np.searchsorted(np.sort(needs[:, 0]).cumsum(), pools[0], side="right"))
     if prod(count + 1 for count in pools) * max(needs.size, 1) <= _LARGEST:
-        return _count_exactly(needs, pools, late)
-    return _count_greedily(needs, pools, late)
+        return _count_exactly(needs, pools)
+    return _count_greedily(needs, pools)
 
 
-def _count_exactly(needs: NDArray[np.int64], pools: list[int], late: Late) -> int:
+def _count_exactly(needs: NDArray[np.int64], pools: list[int]) -> int:
     """Count exactly, by dynamic programming over the number of free nodes of each kind."""
     most = np.zeros([count + 1 for count in pools], dtype=np.int32)
     for row in needs.tolist():
-        in_time(late)
         before = most.copy()
         for axis, (need, count) in enumerate(zip(row, pools, strict=True)):
             if need <= count:
@@ -66,14 +63,13 @@ def _count_exactly(needs: NDArray[np.int64], pools: list[int], late: Late) -> in
     return int(most.flat[-1])
 
 
-def _count_greedily(needs: NDArray[np.int64], pools: list[int], late: Late) -> int:
+def _count_greedily(needs: NDArray[np.int64], pools: list[int]) -> int:
     """Count greedily, tasks with the fewest kinds and smallest needs first: a lower bound."""
     left = list(pools)
     there = needs <= np.array(pools)
     parts = np.where(there, needs / np.maximum(pools, 1), np.inf)
     placed = 0
     for place in np.lexsort((there.sum(axis=1), parts.min(axis=1, initial=np.inf))).tolist():
-        in_time(late)
         fits = [kind for kind, free in enumerate(left) if there[place, kind] and needs[place, kind] <= free]
         if fits:
             kind = max(fits, key=lambda kind: (left[kind] - needs[place, kind]) / pools[kind])
@@ -82,14 +78,14 @@ def _count_greedily(needs: NDArray[np.int64], pools: list[int], late: Late) -> i
     return placed
 
 
-Scores = Callable[[ValueTable, Late], tuple[Entries, NDArray[np.bool_]]]
+Scores = Callable[[ValueTable], tuple[Entries, NDArray[np.bool_]]]
 
 
 def _nodes(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
     return np.where(speed(task, sizes) > 0.0, sizes, 0).astype(np.float64)
 
 
-_BY_HISTORY = ObjectiveCapabilities(level_coupling=True, uses_history=True, uses_work_left=False, interruptible=True)
+_BY_HISTORY = ObjectiveCapabilities(level_coupling=True, uses_history=True, uses_work_left=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +107,11 @@ class FairObjective:
         """Return the samples per second of a task alone, or another ``worth``."""
         return self.worth(task, sizes)
 
-    def recast(self, table: ValueTable, late: Late = no_limit) -> ValueTable:
+    def recast(self, table: ValueTable) -> ValueTable:
         """Return the table to solve: entries are benefits, and the coupling raises the worst-off first."""
-        scores, counts = self.scores(table, late)
-        in_time(late)
+        scores, counts = self.scores(table)
         counted = raisable(scores, counts)
-        first = None if self.all_in_turn else count_waiting(table, scores, counted, late) + 1
-        in_time(late)
+        first = None if self.all_in_turn else count_waiting(table, scores, counted) + 1
         coupling = LevelCoupling(counted=counted, spare=_spare(table), first=first)
         return ValueTable(problem=table.problem, values=scores, coupling=coupling)
 
@@ -134,11 +128,10 @@ class HierarchicalObjective:
 
     values = staticmethod(speed)
 
-    def recast(self, table: ValueTable, late: Late = no_limit) -> ValueTable:
+    def recast(self, table: ValueTable) -> ValueTable:
         """Return the table to solve: entries are service, and the coupling groups tasks by user."""
         problem = table.problem
-        scores, counts = _service(table, np.ones(len(problem.tasks)), late)
-        in_time(late)
+        scores, counts = _service(table, np.ones(len(problem.tasks)))
         of_user: dict[str, list[int]] = {}
         for place in raisable(scores, counts):
             of_user.setdefault(problem.tasks[place].user, []).append(place)
@@ -209,22 +202,21 @@ def _spare(table: ValueTable) -> Entries:
     return holders.lowered(table.values / table.problem.horizon_s, _TIE * holders.rates)
 
 
-def _service(table: ValueTable, weights: Entries, late: Late) -> tuple[Entries, NDArray[np.bool_]]:
+def _service(table: ValueTable, weights: Entries) -> tuple[Entries, NDArray[np.bool_]]:
     """Return the work done so far and over the horizon, in seconds of an equal share, by weight."""
-    per = isolated_speeds(table, late) * weights
-    in_time(late)
+    per = isolated_speeds(table) * weights
     counts = (per > 0.0) & (task_field(table, "weight") > 0.0)
     per = np.where(counts, per, 1.0)
     entries = (task_field(table, "done_samples")[:, None] + _less_turns(table)) / per[:, None]
     return _allowed(table, entries), counts
 
 
-def service(table: ValueTable, late: Late = no_limit) -> tuple[Entries, NDArray[np.bool_]]:
+def service(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
     """Return ``(A + h thr / E) / w``: service so far and over the horizon, in seconds of the equal share."""
-    return _service(table, task_field(table, "weight"), late)
+    return _service(table, task_field(table, "weight"))
 
 
-def node_time(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_]]:
+def node_time(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
     """Return ``(held + h N) / w``: past and future node-seconds over the horizon, by weight, at valid sizes."""
     weights = task_field(table, "weight")
     held = task_field(table, "held_node_s")
@@ -232,7 +224,7 @@ def node_time(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_
     return _allowed(table, entries), weights > 0.0
 
 
-def speedup(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_]]:
+def speedup(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
     """Return ``h thr / (w thr(1 node))``: the multiple of the speed on one node over the horizon, by weight."""
     alone = np.array([speed_of_one(task) for task in table.problem.tasks])
     weights = task_field(table, "weight")
@@ -240,13 +232,12 @@ def speedup(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_]]
     return _kept_in_turn(table, _allowed(table, entries)), weights > 0.0
 
 
-def on_time(table: ValueTable, late: Late) -> tuple[Entries, NDArray[np.bool_]]:
+def on_time(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
     """Return ``w / rho``, rho being (age + work / thr) / (done / E + work / E), E the speed on an equal share.
 
     A task with unknown remaining work counts as endless: then ``1 / rho`` is thr / E.
     """
-    isolated = isolated_speeds(table, late)
-    in_time(late)
+    isolated = isolated_speeds(table)
     done, weights = task_field(table, "done_samples"), task_field(table, "weight")
     counts = (isolated > 0.0) & (weights > 0.0)
     isolated = np.where(counts, isolated, 1.0)
@@ -255,13 +246,12 @@ def on_time(table: ValueTable, late: Late) -> tuple[Entries, NDArray[np.bool_]]:
     age = task_field(table, "age_s")
     thr = _speeds(table)
     alone_s = (done + work) / isolated
-    in_time(late)
     will_take = age[:, None] * thr + np.where(known, work, 1.0)[:, None]
     entries = np.where(known[:, None], alone_s[:, None] * thr / will_take, thr / isolated[:, None])
     return _kept_in_turn(table, _allowed(table, entries * weights[:, None])), counts
 
 
-def pace(table: ValueTable, _late: Late) -> tuple[Entries, NDArray[np.bool_]]:
+def pace(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
     """Return ``thr / work``, the inverse time to completion. Tasks of unknown length or weight 0 do not count."""
     work = task_field(table, "work_left_samples")
     entries = _speeds(table) / np.where(work > 0.0, work, 1.0)[:, None]
@@ -277,14 +267,10 @@ max_min = FairObjective("max-min", service)
 max_min_plain = FairObjective("max-min-plain", node_time, worth=_nodes)
 water_filling = FairObjective("water-filling", service, all_in_turn=True)
 finish_time = FairObjective(
-    "finish-time",
-    on_time,
-    capabilities=ObjectiveCapabilities(level_coupling=True, uses_history=True, interruptible=True),
+    "finish-time", on_time, capabilities=ObjectiveCapabilities(level_coupling=True, uses_history=True)
 )
 max_min_now = FairObjective(
-    "max-min-now",
-    speedup,
-    capabilities=ObjectiveCapabilities(level_coupling=True, uses_work_left=False, interruptible=True),
+    "max-min-now", speedup, capabilities=ObjectiveCapabilities(level_coupling=True, uses_work_left=False)
 )
-makespan = FairObjective("makespan", pace, capabilities=ObjectiveCapabilities(level_coupling=True, interruptible=True))
+makespan = FairObjective("makespan", pace, capabilities=ObjectiveCapabilities(level_coupling=True))
 hierarchical = HierarchicalObjective("hierarchical")

@@ -24,8 +24,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from bftrain.deciding.objectives import NormalisedObjective, speed, speed_of_one
-from bftrain.deciding.value_table_builder import Late, in_time
-from bftrain.ports import ObjectiveCapabilities
+from bftrain.ports import WORK_LEFT
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import CompetingTask
 
@@ -127,7 +126,7 @@ def _best(
     return np.where(more > less, above, below), np.maximum(more, less)
 
 
-def _parts_of_work(table: ValueTable, late: Late) -> Entries:
+def _parts_of_work(table: ValueTable) -> Entries:
     """Return the square root of the fraction of each task's remaining work done over the horizon, minus costs.
 
     Remaining work is at least one node's work over the horizon. A task without a known end counts like the task with
@@ -136,7 +135,6 @@ def _parts_of_work(table: ValueTable, late: Late) -> Entries:
     horizon_s, tasks = table.problem.horizon_s, table.problem.tasks
     single = np.empty(len(tasks))
     for place, task in enumerate(tasks):
-        in_time(late)
         if task.batch is not None:  # tasks from a Harvester have progress as their speed already
             batch, most = task.batch, task.max_nodes
             curves = {kind: _tabulated(curve, batch, most, chosen=True)[1] for kind, curve in task.curves.items()}
@@ -158,4 +156,4 @@ class GoodputObjective(NormalisedObjective):
     values = staticmethod(progress)
 
 
-goodput = GoodputObjective("goodput", _parts_of_work, ObjectiveCapabilities(interruptible=True))
+goodput = GoodputObjective("goodput", _parts_of_work, WORK_LEFT)

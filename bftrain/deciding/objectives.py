@@ -10,7 +10,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain.deciding.value_table_builder import Late, in_time, no_limit
 from bftrain.ports import SPEED_ALONE, WORK_LEFT, ObjectiveCapabilities
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import CompetingTask
@@ -134,12 +133,11 @@ def _speed_on_part(curve: SpeedCurve, fewest: int, most: int, part: float) -> fl
 _TOO_SLOW: Final = 1e-6
 
 
-def isolated_speeds(table: ValueTable, late: Late = no_limit) -> Entries:
+def isolated_speeds(table: ValueTable) -> Entries:
     """Return the speed of each task on an equal share of the nodes."""
     by_kind, tasks = table.problem.by_kind, table.problem.tasks
     found = np.zeros(len(tasks))
     for place, task in enumerate(tasks):
-        in_time(late)
         found[place] = isolated_speed(task, by_kind, len(tasks))
     return found
 
@@ -149,29 +147,25 @@ def task_field(table: ValueTable, field: str) -> Entries:
     return np.array([getattr(task, field) or 0.0 for task in table.problem.tasks], dtype=np.float64)
 
 
-_INTERRUPTIBLE: Final = ObjectiveCapabilities(uses_work_left=False, interruptible=True)
-
-
 @dataclass(frozen=True, slots=True)
 class NormalisedObjective:
     """A sum over tasks, computed by ``entries_of`` from their samples per second: any solver can optimise it."""
 
     name: str
-    entries_of: Callable[[ValueTable, Late], Entries]
-    capabilities: ObjectiveCapabilities = _INTERRUPTIBLE
+    entries_of: Callable[[ValueTable], Entries]
+    capabilities: ObjectiveCapabilities = SPEED_ALONE
 
     values = staticmethod(speed)
 
-    def recast(self, table: ValueTable, late: Late = no_limit) -> ValueTable:
+    def recast(self, table: ValueTable) -> ValueTable:
         """Return the table to solve."""
         if not table.problem.tasks:
             return table
-        entries = self.entries_of(table, late)
-        in_time(late)
+        entries = self.entries_of(table)
         return ValueTable(problem=table.problem, values=np.where(np.isfinite(table.values), entries, -np.inf))
 
 
-def negative_times_to_end(table: ValueTable, late: Late) -> Entries:
+def negative_times_to_end(table: ValueTable) -> Entries:
     """Return minus the weighted times to completion; a task without nodes finishes after all other tasks.
 
     The age of tasks is equal in every plan, and left out. Tasks without a known end do not count, nor do tasks
@@ -181,23 +175,20 @@ def negative_times_to_end(table: ValueTable, late: Late) -> Entries:
     speeds, runs = _running(table)
     counts = (work > 0.0) & (weights > 0.0) & runs.any(axis=1)
     ends = work[:, None] / np.where(runs, speeds, 1.0)
-    in_time(late)
     return _prefer_running_tasks(-weights[:, None] * ends, runs, counts)
 
 
-def log_relative_speeds(table: ValueTable, late: Late) -> Entries:
+def log_relative_speeds(table: ValueTable) -> Entries:
     """Return the weighted ``log(thr / E)``; running more tasks has priority. Weight 0 does not count."""
-    isolated, weights = isolated_speeds(table, late), task_field(table, "weight")
+    isolated, weights = isolated_speeds(table), task_field(table, "weight")
     speeds, runs = _running(table)
     counts = (weights > 0.0) & (isolated > 0.0) & runs.any(axis=1)
-    in_time(late)
     relative = np.where(runs & counts[:, None], speeds, 1.0) / np.where(counts, isolated, 1.0)[:, None]
     entries = weights[:, None] * np.log(relative)
-    in_time(late)
     return _prefer_running_tasks(entries, runs, counts)
 
 
-def samples_per_price(table: ValueTable, _late: Late) -> Entries:
+def samples_per_price(table: ValueTable) -> Entries:
     """Return weighted samples over the price of a node of their kind."""
     problem = table.problem
     weights = task_field(table, "weight")
@@ -220,6 +211,6 @@ def _prefer_running_tasks(entries: Entries, runs: NDArray[np.bool_], counts: NDA
     return np.where(counts[:, None], np.where(valid, entries, -1.0 - 2.0 * most), 0.0)
 
 
-completion = NormalisedObjective("completion", negative_times_to_end, ObjectiveCapabilities(interruptible=True))
+completion = NormalisedObjective("completion", negative_times_to_end, WORK_LEFT)
 proportional = NormalisedObjective("proportional", log_relative_speeds)
 cost = NormalisedObjective("cost", samples_per_price)

@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.errors import BadInput, BadObjective, raised
-from bftrain.ports import Objective, objective_capabilities
+from bftrain.ports import Objective
 from bftrain.values.coupling import Coupling
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.table import ValueTable, largest_by_kind
 
 Layout = tuple[tuple[str, int], ...]  # the largest size on each kind of nodes
-Late = Callable[[], bool]  # whether the deadline for a table has passed: the core has no clock
 
 _LARGEST_VALUE: Final = 1e300  # sums of all numbers in a table must stay finite
 # What each row depends on: limits, and costs of changes
@@ -26,21 +25,6 @@ _ALWAYS_READ: Final = (
 )
 _FIELDS: Final = frozenset(CompetingTask.__struct_fields__)
 _HARMLESS: Final = frozenset({"curve_on"})  # methods that read no other fields
-
-
-class TableOverdue(Exception):
-    """The time for building a table has run out."""
-
-
-def no_limit() -> bool:
-    """Return False: there is no deadline."""
-    return False
-
-
-def in_time(late: Late) -> None:
-    """Raise :class:`TableOverdue` if the deadline has passed."""
-    if late():
-        raise TableOverdue
 
 
 class _Watched:
@@ -193,11 +177,8 @@ class ValueTableBuilder:
         self._kept: dict[tuple[Layout, float], _Rows] = {}  # (layout, horizon) -> rows; several alternate
         self._numbers = 0  # numbers in all cached rows
 
-    def table(self, problem: AllocationProblem, late: Late = no_limit) -> ValueTable:
-        """Return the table of ``problem``; its ``objective`` must be this builder's.
-
-        Raise :class:`TableOverdue` once ``late`` returns true. Rows computed by then are cached.
-        """
+    def table(self, problem: AllocationProblem) -> ValueTable:
+        """Return the table of ``problem``; its ``objective`` must be this builder's."""
         counts, tasks = problem.by_kind, problem.tasks
         if len(counts) > 1:
             largest = largest_by_kind(problem)
@@ -212,19 +193,18 @@ class ValueTableBuilder:
             raise BadInput(f"{what}: no more than {_LARGEST_TABLE} numbers", where="AllocationProblem.tasks", fix=fix)
         # Sizes beyond the pool are also computed, so cached rows survive changes of the pool
         layout = tuple((kind, min(most, max(_ALWAYS, 1 << counts[kind].bit_length()))) for kind, most in largest)
-        rows = self._all_rows(problem, layout, late)
+        rows = self._all_rows(problem, layout)
         if len(layout) == 1:
             values = np.ascontiguousarray(rows[:, :width])
         else:
             starts = np.cumsum([1, *(most for _, most in layout)]).tolist()
             blocks = [np.arange(start, start + width) for start, width in zip(starts, widths, strict=False)]
             values = rows[:, np.concatenate((np.zeros(1, dtype=np.int64), *blocks))]
-        in_time(late)  # checked before the work on the full table
         coupling = cast("Coupling", self.objective) if hasattr(self.objective, "couple") else None
         table = ValueTable(problem=problem, values=values, coupling=coupling)
-        return _recast(self.objective, table, late) if hasattr(self.objective, "recast") else table
+        return _recast(self.objective, table) if hasattr(self.objective, "recast") else table
 
-    def _all_rows(self, problem: AllocationProblem, layout: Layout, late: Late) -> NDArray[np.float64]:
+    def _all_rows(self, problem: AllocationProblem, layout: Layout) -> NDArray[np.float64]:
         """Return the rows of all tasks, for all sizes in ``layout``."""
         width, tasks, rows = 1 + sum(largest for _, largest in layout), problem.tasks, list[NDArray[np.float64]]()
         if self._numbers > max(_CACHED_NUMBERS, 2 * width * len(tasks)):
@@ -239,7 +219,6 @@ class ValueTableBuilder:
             if row is None:
                 row = kept.by_key.get(self._values.key(task))
                 if row is None:
-                    in_time(late)
                     row = np.full(width, -np.inf)
                     part = self._row(task, problem, layout)
                     row[: part.size] = part
@@ -261,14 +240,11 @@ class ValueTableBuilder:
         return self._values.row(seen or task, problem.horizon_s, largest)
 
 
-def _recast(objective: Objective, table: ValueTable, late: Late) -> ValueTable:
+def _recast(objective: Objective, table: ValueTable) -> ValueTable:
     """Call ``recast``, by which an objective on all tasks derives another table from the single-task table."""
     where = f"objective '{objective.name}'"
-    more = (late,) if objective_capabilities(objective).interruptible else ()
     try:
-        given: object = objective.recast(table, *more)  # type: ignore[attr-defined]  # the caller has checked for it
-    except TableOverdue:
-        raise
+        given: object = objective.recast(table)  # type: ignore[attr-defined]  # the caller has checked for it
     except Exception as error:
         raise BadObjective(f"recast() {raised(error)}", where=where) from error
     if not isinstance(given, ValueTable) or given.values.shape != table.values.shape:
