@@ -304,7 +304,7 @@ class DecisionLoop:
         self.perform(
             lambda: self._journal.append_decision(decision, due, sync=False), lambda: self._carry_out(decision)
         )
-        if self.stalled is not None:  # releasing nodes needs no record: the journal would have tasks keep them
+        if self.stalled is not None:  # the journal cannot be written; after a restart, tasks would get these nodes back
             self._ordered([action for action in decision.actions if isinstance(action, Shrink | Stop)])
         self._absorb()
 
