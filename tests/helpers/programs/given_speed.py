@@ -33,7 +33,7 @@ while done < float(work) and not stopping and not enough.exists():
     now_s = time.monotonic()
     done, before_s = done + (now_s - before_s) * speed, now_s
     if int(done) > reported:
-        report(samples=int(done) - reported)
+        report(samples=int(done) - reported, step=int(done))
         reported = int(done)
 new = saved.with_suffix(".new")
 new.write_text(str(done))
