@@ -19,6 +19,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf, isfinite
+from statistics import median
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -33,8 +34,10 @@ from bftrain.live.model.site_config import SiteSettings, environment_of
 from bftrain.ports import Launcher
 from bftrain.values import wire
 from bftrain.values.actions import Action, Cause, Plan, Release
+from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import Event, TaskCancelled, TaskFailed, TaskFinished, TaskMeasured, TaskResumed
 from bftrain.values.task import TaskSpec
+from bftrain.values.wire import NOTHING
 from bftrain_elastic.errors import BadJob, ElasticError
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
@@ -158,6 +161,8 @@ class TaskManager:
             before, nodes = track.held, holdings.get(name, ())
             if nodes is not before and nodes != before:  # true for few tasks
                 track.hold(nodes, time_s, decided=decided, gone=gone)
+                if nodes and track.record.spec.curves:
+                    track.kind = self._harvester.kind_of(nodes[0])
                 if before:
                     self._count(track, before)
 
@@ -260,7 +265,8 @@ class TaskManager:
             # The time of an unfinished start counts as start cost, which protects the task
             starting = self._harvester.uses_history and track.starting_since is not None
             if (track.news or starting) and name in self._harvester.unfinished:
-                event = track.learn(self._harvester.spec(name), now, self._harvester.longest_start_s)
+                spec = self._harvester.spec(name)
+                event = track.learn(spec, now, self._harvester.longest_start_s, self._speed_ratios(name, spec))
                 events += [] if event is None else [event]
                 self._narrow(track)
         return events
@@ -276,6 +282,20 @@ class TaskManager:
         if size != track.narrowed:
             track.narrowed = size
             self._launcher_pool.call(name, "narrow", size)
+
+    def _speed_ratios(self, task: str, spec: TaskSpec) -> dict[str, float]:
+        """Return how much faster tasks are on other kinds than on this task's: medians over tasks measured on both."""
+        own = self.tracks[task].kind
+        if not own:
+            return {}
+        all_speeds = [track.speeds_of for track in self.tracks.values()]
+        all_speeds += [record.progress.speeds_of for record in self._task_store.finished]
+        ratios = {}
+        for kind in spec.curves:
+            both = [(speeds[kind], speeds[own]) for speeds in all_speeds if kind in speeds and own in speeds]
+            if both:
+                ratios[kind] = median(_per_node(there) / _per_node(here) for there, here in both)
+        return ratios
 
     def hand_batches(self, batches: Mapping[str, int]) -> None:
         """Set the decided batches of tasks with measured speeds and batches."""
@@ -326,6 +346,12 @@ _NOISE_NEWS: Final = 0.1  # relative: a smaller change of the noise scale is not
 _NOISE_WEIGHT: Final = 0.1  # weight of the last report
 
 
+def _per_node(speeds: Mapping[int, float]) -> float:
+    """Return the speed per node at the smallest measured size."""
+    size = min(speeds)
+    return speeds[size] / size
+
+
 @dataclass(eq=False)
 class TaskProgressTrack:
     """The progress of one unfinished task. ``advance_to`` updates ``progress``."""
@@ -344,8 +370,10 @@ class TaskProgressTrack:
     batch_decided: bool = False  # the curve, made for another batch size, does not apply
     starts: int = 0  # starts since its last step
     starting_since: float | None = None  # time of an allocation that has not produced a step yet
+    kind: str = ""  # of its nodes, if its speed depends on it
     copied_step: int = 0  # step of the in-memory copy on a node outside the task; 0: none
     skip_start: bool = False  # ignore the next "starting": the task has been running since before this daemon
+    _by_kind: dict[str, SpeedMeasurement] = field(default_factory=dict)
     _line: tuple[float, int] | None = None
     _step_s: float = 0.0  # duration of the last step
     _began_at_step: int | None = None  # step at which its first start continued
@@ -357,6 +385,7 @@ class TaskProgressTrack:
                 self.skip_start = False
                 return
             case "starting":
+                self._measure_on(self.kind)
                 self.starts, self.starting_since = self.starts + 1, float(message["t"])
             case "confirmed":
                 step = int(message.get("step", 0))
@@ -376,7 +405,14 @@ class TaskProgressTrack:
                 samples = max(self.progress.samples, float(message["total"]))
                 step = max(self.progress.step, int(message["step"]))
                 self._go_on(replace(self.progress, samples=samples, step=step))
+        if self.kind and not self._by_kind:  # it has been running since before this daemon
+            self._measure_on(self.kind)
         self.news |= self.measuring.on_message(dict(message))
+
+    def _measure_on(self, kind: str) -> None:
+        """Keep the measurements of each kind apart."""
+        if kind:
+            self.measuring = self._by_kind.setdefault(kind, self.measuring if not self._by_kind else SpeedMeasurement())
 
     def _keep(self, where: str, step: int) -> None:
         if where == "copied":
@@ -444,28 +480,49 @@ class TaskProgressTrack:
 
     @property
     def speeds(self) -> dict[int, float]:
-        """All measured speeds, from before a restart and since."""
-        return {**self.progress.speeds, **self.measuring.speeds()}
+        """All measured speeds on the present kind, from before a restart and since."""
+        before = self.progress.speeds_of.get(self.kind, {}) if self.kind else self.progress.speeds
+        return {**before, **self.measuring.speeds()}
+
+    @property
+    def speeds_of(self) -> Mapping[str, Mapping[int, float]]:
+        """The measured speeds by kind, of a task with speeds by kind."""
+        now = {kind: measuring.speeds() for kind, measuring in self._by_kind.items()}
+        found = {
+            kind: {**self.progress.speeds_of.get(kind, {}), **now.get(kind, {})}
+            for kind in {**self.progress.speeds_of, **now}
+        }
+        return {kind: speeds for kind, speeds in found.items() if speeds}
 
     @property
     def settled(self) -> frozenset[int]:
         """The sizes with a reliable measured speed."""
-        return self.measuring.settled().union(self.progress.settled)
+        return self.measuring.settled().union(() if self.kind else self.progress.settled)
 
-    def learn(self, spec: TaskSpec, time_s: float, longest_start_s: float = inf) -> TaskMeasured | None:
+    def learn(
+        self, spec: TaskSpec, time_s: float, longest_start_s: float = inf, ratios: Mapping[str, float] = NOTHING
+    ) -> TaskMeasured | None:
         """Return measurements for the decision core; ``None`` if they would change no decision.
 
-        An unfinished start costs at least its current duration, up to ``longest_start_s``.
+        An unfinished start costs at least its current duration, up to ``longest_start_s``. On kinds where the task was
+        not measured yet, it is assumed to be faster than on its kind by ``ratios`` (default: equally fast).
         """
         if not (self.news or self.starting_since) or time_s - self.learned_s < _LEARN_EVERY_S:
             return None
         self.news, self.learned_s = False, time_s
         costs = {**self.progress.costs, **{str(change): cost for change, cost in self.measuring.costs().items()}}
-        self.progress = replace(self.progress, speeds=self.speeds, settled=tuple(sorted(self.settled)), costs=costs)
-        stated = None if self.record.guessed else self.record.spec.curve
+        self.progress = replace(
+            self.progress,
+            speeds=self.speeds,
+            speeds_of=self.speeds_of,
+            settled=tuple(sorted(self.settled)),
+            costs=costs,
+        )
+        stated = None if self.record.guessed else self.record.spec.curve_on(self.kind)
         curve = speed_estimates.curve(self.speeds, stated, spec.max_nodes)
         if curve is not None and (
-            self.batch_decided or not speed_estimates.is_significant_change(spec.curve, curve, spec.max_nodes)
+            self.batch_decided
+            or not speed_estimates.is_significant_change(spec.curve_on(self.kind), curve, spec.max_nodes)
         ):
             curve = None
         changed: dict[str, Any] = {}
@@ -480,9 +537,20 @@ class TaskProgressTrack:
             changed["noise_scale"] = noise
         if curve is None and not changed:
             return None
-        if curve is not None and self.record.guessed and spec.curves:  # equal speed is assumed on these kinds
-            changed["curves"] = dict.fromkeys(spec.curves, curve)
+        if curve is not None and spec.curves:
+            changed["curves"] = self._on_kinds(spec.curves, curve, ratios)
         return TaskMeasured(time_s=time_s, task=self.record.name, curve=curve, **changed)
+
+    def _on_kinds(
+        self, known: Mapping[str, SpeedCurve], curve: SpeedCurve, ratios: Mapping[str, float]
+    ) -> dict[str, SpeedCurve]:
+        """Return the curves by kind: the measured one, and if no speed was stated, estimates for unmeasured kinds."""
+        found = {**known, self.kind: curve} if self.kind else dict(known)
+        if self.record.guessed:
+            for kind in known.keys() - self.speeds_of.keys() - {self.kind}:
+                rates = (rate * ratios.get(kind, 1.0) for rate in curve.rate)
+                found[kind] = SpeedCurve(nodes=curve.nodes, rate=tuple(rates))
+        return found
 
     def _changed_noise(self, spec: TaskSpec) -> float | None:
         """Return the noise scale if decisions use it, and it differs from the value they used last."""

@@ -67,6 +67,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     preemptions: int = 0  # number of preemptions
     failures: int = 0
     speeds: Mapping[int, float] = {}  # samples/s by size
+    speeds_of: Mapping[str, Mapping[int, float]] = {}  # the same by kind, of tasks with speeds by kind
     settled: tuple[int, ...] = ()  # sizes with a reliable measured speed
     costs: Mapping[str, float] = {}  # seconds of grow, shrink, start
     # The running sum in the last report that had one: from which step, to which step, how many samples

@@ -20,6 +20,7 @@ from bftrain import (
     Run,
     SpeedCurve,
     Submission,
+    TaskMeasured,
     TaskSpec,
     UnknownName,
 )
@@ -495,3 +496,48 @@ def test_an_unfinished_start_costs_at_least_the_time_so_far() -> None:
     assert costs == [3.0, 40.0, 70.0, 300.0], "a program that reports no steps does not start for ever"
     track.on_message(a_report(1, BATCH))
     assert (track.starts, track.starting_since) == (0, None)
+
+
+def train_on(track: TaskProgressTrack, kind: str, samples_per_s: float, t: float) -> None:
+    """Start on a node of a kind, and report 40 steps of 10 samples each."""
+    track.kind = kind
+    track.on_message({"type": "starting", "task": "a", "t": t})
+    track.on_message({"type": "confirmed", "task": "a", "t": t, "size": 1, "step": track.progress.step})
+    for number in range(1, 41):
+        at = {"t": t + number * 10.0 / samples_per_s, "size": 1}
+        track.on_message(a_report(track.progress.step + 1, 10) | at)
+
+
+def rates(learned: TaskMeasured | None) -> dict[str, float]:
+    assert learned is not None
+    assert learned.curves is not None
+    return {kind: pytest.approx(curve.speed(1)) for kind, curve in learned.curves.items()}
+
+
+def test_speeds_are_measured_by_kind_and_completed_by_the_ratios_of_other_tasks() -> None:
+    curves = dict.fromkeys(("k80", "p100", "v100"), SpeedCurve(nodes=(1,), rate=(1.0,)))
+    record = replace(kept_task(), guessed=True, spec=replace(kept_task().spec, curves=curves, max_nodes=1))
+    track = TaskProgressTrack(record, Progress())
+    train_on(track, "k80", 20.0, 0.0)
+    learned = track.learn(record.spec, 100.0, ratios={"v100": 4.0})
+    assert rates(learned) == {"k80": 20.0, "v100": 80.0, "p100": 20.0}
+    assert learned is not None
+    spec = replace(record.spec, curves=learned.curves)
+    train_on(track, "v100", 50.0, 200.0)
+    again = track.learn(spec, 300.0, ratios={"k80": 0.25, "p100": 0.5})
+    assert rates(again) == {"k80": 20.0, "v100": 50.0, "p100": 25.0}
+    assert {kind: dict(speeds) for kind, speeds in track.speeds_of.items()} == {
+        "k80": {1: pytest.approx(20.0)},
+        "v100": {1: pytest.approx(50.0)},
+    }
+    kept = wire.decode(wire.encode(track.progress), Progress)
+    after = TaskProgressTrack(replace(record, progress=kept), kept)
+    assert after.speeds_of == track.speeds_of, "a restart forgets no kind"
+
+
+def test_stated_speeds_on_other_kinds_stay() -> None:
+    curves = {"k80": SpeedCurve(nodes=(1,), rate=(5.0,)), "v100": SpeedCurve(nodes=(1,), rate=(100.0,))}
+    record = replace(kept_task(), spec=replace(kept_task().spec, curves=curves, max_nodes=1))
+    track = TaskProgressTrack(record, Progress())
+    train_on(track, "k80", 20.0, 0.0)
+    assert rates(track.learn(record.spec, 100.0, ratios={"v100": 2.0})) == {"k80": 20.0, "v100": 100.0}
