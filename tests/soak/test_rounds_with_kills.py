@@ -68,5 +68,5 @@ def test_no_kill_loses_a_task_or_runs_it_twice(
             lambda before=before: any(run.client.task(name).done_samples > before[name] for name in NAMES),
             "tasks train on",
         )
-    cluster.finish(*NAMES)
+    cluster.finish(*NAMES, killed=True)
     soak_log({f"kills of a {what}": count for what, count in killed.items()})
