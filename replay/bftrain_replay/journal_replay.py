@@ -91,7 +91,7 @@ class _Reading:
     max_failures: int
     # Pool changes: time, joined, left
     changes: list[tuple[float, tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)
-    kinds: dict[str, str] = field(default_factory=dict)  # latest node kind by task
+    kinds: dict[str, str] = field(default_factory=dict)  # latest kind of each node
     tasks: list[TaskSpec] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     places: dict[str, int] = field(default_factory=dict)  # index of each task, by current name

@@ -117,7 +117,9 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
     metavar="TASK",
     help="Run after this task has finished; cancelled if that task fails.",
 )
-@click.option("--trace", is_flag=True, help="Submit a task file's tasks at their times, as programs that only count.")
+@click.option(
+    "--trace", is_flag=True, help="Submit a task file's tasks at their times, as programs that only count samples."
+)
 @click.option("--time-scale", type=click.FloatRange(min=0.001), metavar="N", help="With --trace: N times as fast. [1]")
 @click.option("--wait", is_flag=True, help="Wait until all tasks have finished; exit with 1 unless all succeeded.")
 @click.option("--finish-code", type=int, metavar="N")
@@ -291,7 +293,8 @@ class _Speeds(Struct):
 def submission_of(record: dict[str, Any], where: str, base: Path) -> Submission:
     """Build the request for one record; relative paths are relative to ``base``.
 
-    A live run ignores ``user`` and ``submit_s``: a task belongs to its sender and starts when it is sent.
+    A live run ignores ``user``, as a task belongs to its sender, and submits at once; ``deadline_s`` counts from
+    ``submit_s``.
     """
     check_keys(record, where)
     given: dict[str, Any] = {key: record[key] for key in _TASK_FIELDS if key in record} | sizes_of(record, where)

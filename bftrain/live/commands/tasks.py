@@ -394,7 +394,7 @@ class _LogReader:
                 offset, self.begun[file.name] = file.size, b""
             cut = fresh and offset > 0  # the first line is incomplete and not shown
             if cut and not self._last:
-                self._out.warn(f"{file.name}: the last part of {file.size / 1e6:,.1f} MB; --all prints all of it")
+                self._out.warn(f"{file.name}: only the end of its {file.size / 1e6:,.1f} MB; --all prints everything")
             lines: list[bytes] = []
             while offset < file.size and (piece := self._client.log(self._task, file.name, offset)):
                 offset += len(piece)

@@ -93,7 +93,7 @@ class DecisionLoop:
 
     @property
     def pool(self) -> frozenset[str]:
-        """The nodes in use, including nodes of events that are not applied yet."""
+        """The available nodes, including those of events that are not applied yet."""
         joining = {node for event in self._waiting if isinstance(event, NodesJoined) for node in event.nodes}
         return self._harvester.pool | joining if joining else self._harvester.pool
 
@@ -124,7 +124,7 @@ class DecisionLoop:
         self._soon()
 
     def hold_back(self) -> None:
-        """Make no decision until :meth:`decide` is called; departures are still handed back."""
+        """Make no decision until :meth:`decide` is called; leaving nodes are still handed back."""
         self._held_back = True
 
     def break_off(self, error: BaseException) -> None:
@@ -304,7 +304,7 @@ class DecisionLoop:
         self.perform(
             lambda: self._journal.append_decision(decision, due, sync=False), lambda: self._carry_out(decision)
         )
-        if self.stalled is not None:  # the journal cannot be written; after a restart, tasks would get these nodes back
+        if self.stalled is not None:  # the journal cannot be written: nodes are released without a record
             self._ordered([action for action in decision.actions if isinstance(action, Shrink | Stop)])
         self._absorb()
 
@@ -316,7 +316,7 @@ class DecisionLoop:
         if not self._ordered(actions):
             return
         self._tasks.hold(decision.time_s, decided=True)
-        self._tasks.narrow()
+        self._tasks.narrow()  # sizes whose speed is to be measured
         self.last_decision = LastDecision(
             time_s=decision.time_s,
             number=decision.number,

@@ -370,7 +370,7 @@ class TaskProgressTrack:
     batch_decided: bool = False  # the curve, made for another batch size, does not apply
     starts: int = 0  # starts since its last step
     starting_since: float | None = None  # time of an allocation that has not produced a step yet
-    kind: str = ""  # of its nodes, if its speed depends on it
+    kind: str = ""  # kind of its nodes, if its speed depends on it
     copied_step: int = 0  # step of the in-memory copy on a node outside the task; 0: none
     skip_start: bool = False  # ignore the next "starting": the task has been running since before this daemon
     _by_kind: dict[str, SpeedMeasurement] = field(default_factory=dict)
@@ -465,7 +465,7 @@ class TaskProgressTrack:
         return self.progress.node_s + len(self.held) * (time_s - self.held_since_s)
 
     def advance_to(self, time_s: float) -> Progress:
-        """Update the progress to this time, which may be earlier, as decisions hold from their request on."""
+        """Update the progress to this time, maybe before the last update: decisions count from their request on."""
         if self.held:
             self.progress = replace(self.progress, node_s=self._node_s(time_s))
         self.held_since_s = time_s
@@ -612,7 +612,9 @@ def _with_difference(progress: Progress, step: int, since: int, total: float) ->
     done, steps = max(0.0, total - before), step - first
     if first < progress.step < step:
         done *= (step - progress.step) / steps
-    elif first == since and 0 < progress.step < step:  # a script that reports each tenth step is ahead by nine
+    elif (
+        first == since and 0 < progress.step < step
+    ):  # a script that reports every tenth step may be nine steps ahead of its reports
         ahead = max(1, stride) - 1
         done += done / (steps + ahead) * max(0, since - progress.step - ahead)
     return replace(

@@ -73,7 +73,7 @@ class HookSpool:
         self.lost = False  # whether the last look met a file that cannot be read, or not yet
 
     def open(self) -> None:
-        """Start reading and ignore existing files. Raise NotAvailable if the folder is writable by other users."""
+        """Start reading; delete existing files unread. Raise NotAvailable if other users can write to the folder."""
         check_folder(self._folder)
         try:
             for file in self._folder.iterdir():
@@ -153,7 +153,7 @@ class HookSpool:
         if not stat.S_ISREG(about.st_mode) or about.st_nlink != 1:
             return "is no plain file"
         if about.st_uid not in self._trusted:
-            return f"belongs to user {about.st_uid}, without write permission there"
+            return f"belongs to user {about.st_uid}, who is not in spool_writers"
         if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             return "users other than its owner can write to it"
         return "" if about.st_size <= _LARGEST else "is too large"
@@ -222,7 +222,7 @@ class HookListener:
                 self._tell(heard)
             if self._spool.odd:
                 self._say(self._spool.odd)
-        self._spool.close()  # a second look: the first may have been under way
+        self._spool.close()  # a look that was under way may have made the marker again
 
 
 class HookTally:

@@ -95,7 +95,7 @@ class Pbs(PilotBackend):
     cancels = ("qdel",)
     troubles = TROUBLES
     avoids = False  # jobs can request nodes, but not exclude nodes
-    commands = (2, 2, 2)
+    commands = (2, 2, 2)  # commands of a poll, of the plans and of the limits
 
     def __init__(self, settings: PbsSettings) -> None:
         self._settings = settings
@@ -133,7 +133,8 @@ class Pbs(PilotBackend):
         """Build the command that submits a pilot.
 
         PBS starts a script under its own shell. SIGTERM kills that shell before the agent, and PBS then waits ten
-        seconds for SIGKILL. Without a script, the agent is the job's first process, and its exit finishes the job.
+        seconds before it sends SIGKILL. Without a script, the agent is the job's first process, and its exit finishes
+        the job.
         """
         known = self._settings
         words = ["qsub", "-N", order.name, "-q", known.queue, "-j", "oe", "-o", "/dev/null"]
@@ -256,9 +257,9 @@ _MONTHS: Final = "JanFebMarAprMayJunJulAugSepOctNovDec"
 _TIME: Final = re.compile(r"\w{3} (\w{3}) +(\d+) (\d+):(\d+):(\d+) (\d{4})")
 
 
-# -- what commands print: of jobs one line each, because their owners choose values, which may hold any letters; of what
-# operators set lines of `name = value` below a line that names the queue, node or scheduler. Jobs are not read as JSON:
-# OpenPBS 23.06.06 prints only the first of several so
+# -- what commands print. Jobs: one line each, because their owners choose values with any letters. Queues, nodes and
+# schedulers: lines of `name = value` below a line with the name. Jobs are not read as JSON, because OpenPBS 23.06.06
+# prints only the first of several in this form
 
 
 def read_jobs(output: str) -> dict[str, Attributes]:
@@ -346,7 +347,7 @@ def limit(text: object, user: str) -> float:
 
 
 class PbsNodesSettings(WatchSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings for queries of nodes to PBS."""
+    """Settings of the scheduler that asks PBS about its nodes."""
 
 
 def make_nodes(table: Mapping[str, object], _site: Site) -> Scheduler:

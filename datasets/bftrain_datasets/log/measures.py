@@ -70,7 +70,7 @@ class FragmentSummary(msgspec.Struct, frozen=True, kw_only=True):
 class LeavingSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Figures on how nodes leave the pool, as fractions from 0 to 1.
 
-    ``together``: the largest subset that left together, as a fraction of nodes that joined in groups.
+    ``together``: the nodes in the largest subset of their group that left together, as a fraction of all groups' nodes.
     ``in_large_departures``: nodes that leave in departures of 64 or more. ``at_once``: percentiles of the departure
     size, over leaving nodes. ``chance_within_300_s``: by age in seconds, the probability that an idle node leaves
     within five minutes.
@@ -199,7 +199,7 @@ def _weighted(values: NDArray[np.int64], weights: NDArray[Any], percentiles: Seq
 
 
 def leaving_together(pieces: IdleFragments) -> float:
-    """Return the largest subset that left together, as a fraction of nodes that joined in groups."""
+    """Return the fraction of groups' nodes that are in the largest subset of their group that left together."""
     if pieces.join.size == 0:
         return 0.0
     # Nodes that joined together and left together form a run of equal pairs

@@ -8,7 +8,7 @@ Parallel jobs have a record per host only with ``accounting_summary FALSE``. Oth
 |---|---|---|
 | ``qname`` (1) | | queue |
 | ``hostname`` (2) | yes | the node |
-| ``job_number`` (6), ``task_number`` (36), ``pe_taskid`` (42) | yes | job, array task, and parallel task |
+| ``job_number`` (6), ``task_number`` (36), ``pe_taskid`` (42) | the first | job, array task, and parallel task |
 | ``start_time`` (10), ``end_time`` (11) | yes | a start of 0: it never started |
 | ``granted_pe`` (34), ``slots`` (35) | | parallel environment and cores |
 """
@@ -46,7 +46,7 @@ ACCOUNTING: Final = "acct"  # the type of accounting records in the file "report
 # Parallel environments that usually have all slots on one host; other environments may use several
 ONE_HOST: Final = frozenset({"smp", "threads", "threaded", "thread", "shm", "shared", "openmp", "omp", "multithread"})
 MOST_WAITING: Final = 1 << 16  # parallel jobs that may still get a record for another host
-LONGEST_MS: Final = 14  # number of digits of an epoch in milliseconds; version 9 writes microseconds
+LONGEST_MS: Final = 14  # digits; longer epochs are in microseconds (version 9)
 
 
 _picked = itemgetter(*PLACES)

@@ -158,7 +158,7 @@ class CopyServer:
         try:
             strangers_end.start()
             task = text_of(decode(stream.line(GREETING_LIMIT)), "task")
-            stream.greet(copy_key(self._secret, task), "manager")
+            stream.greet(copy_key(self._secret, task), "manager")  # name of the accepting side
             message = stream.receive()
             strangers_end.cancel()  # the worker is authenticated
             connection.settimeout(TIMEOUTS.copy_idle_s)
@@ -204,7 +204,7 @@ class CopyServer:
                 base = present if put.base == present.state.name else _Copy()
                 self._incoming[task] = _Incoming(put, base, present.spares, stream, put.size)
                 return present.state
-        self._tell(messages.CopyHeld(task, put.lineage, -1, put.size))
+        self._tell(messages.CopyHeld(task, put.lineage, -1, put.size))  # step -1: no room for it
         return CopyRefused("the copies would exceed the agent's limit" if too_large else "this node is short of memory")
 
     def _reserved(self, task: str) -> int:

@@ -71,10 +71,7 @@ def sizes(run: Run) -> ChartFigure | None:
 
 
 def _sizes_raster(run: Run) -> tuple[StateRaster, float, float]:
-    """Return the raster, the mean size of all tasks while they ran, and the length of its time steps.
-
-    0 if it has none.
-    """
+    """Return the raster, the mean size of all tasks while they ran, and its time step; 0: times are exact."""
     held, end_s = run.holdings, run.end_s
     first_s, held_s = np.full(len(held.tasks), math.inf), 0.0
     for block in held.blocks():

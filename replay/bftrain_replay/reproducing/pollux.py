@@ -1,6 +1,6 @@
 """Pollux's simulations (Qiao et al., OSDI 2021): mean completion times on eight workloads of 160 jobs.
 
-The tables in ``published`` are measured, drawn and interpolated by AdaptDL's authors as in their simulator:
+The tables in ``published`` hold measurements of AdaptDL's authors, interpolated as in their simulator, and the jobs:
 
 - ``pollux_models.csv``: the models by batch, with steps, noise by tenth of the training, and step times by GPUs.
 - ``pollux_phases.csv``: the progress of each model from a part of its training on, in samples of its initial batch per

@@ -48,7 +48,7 @@ def simulate(
     if settings.like == GAVEL_IDEAL:
         _check_ideal(gangs, settings, policy)
     if isinstance(policy, ByShares) and settings.overtaking == NO:
-        fix = "omit it, or choose a policy that puts tasks in a row"
+        fix = "omit it, or choose a policy that orders tasks"
         raise BadInput("sharing policies have no order for waiting tasks", where="overtaking", fix=fix)
     engine = RoundEngine(gangs, there, policy, settings, shares)
     engine.run(watch)

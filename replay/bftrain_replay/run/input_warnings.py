@@ -52,7 +52,7 @@ def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec], racks: Mapping[str, str
     places = list(map(place_of(racks), log.node_names))
     if racks and not all(places):
         lost = [name for name, place in zip(log.node_names, places, strict=True) if not place]
-        yield f"nodes that are in no rack, and so count as together: {len(lost):,}, such as '{lost[0]}'"
+        yield f"nodes without a rack, which count as one rack: {len(lost):,}, such as '{lost[0]}'"
     if spread and not any(places):
         yield f"{_some(spread, 'has', 'have')} speeds by places, but the log names none: they have no effect"
     late = [spec.name for spec in tasks if spec.submit_s >= log.span_s]
