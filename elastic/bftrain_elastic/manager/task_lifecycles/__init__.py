@@ -9,11 +9,37 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from bftrain_elastic.manager.copy_places import CopyPlaces
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.wire.agent_messages import LeftWorker, SpawnWorker, WorkerExit
 from bftrain_elastic.wire.messages import Message, WireMessage
 from bftrain_elastic.wire.worker_messages import CopyPlace
+
+
+class _Copies(Protocol):
+    def choose(self, task: str, nodes: Sequence[str], now: float, /) -> CopyPlace | None: ...
+    def newest(self, task: str, /) -> CopyPlace | None: ...
+
+
+class _Agent(Protocol):
+    slots: int
+    address: str
+
+
+class _Hub(Protocol):
+    """The hub, which imports this module."""
+
+    settle_s: float
+    kind_of: Callable[[str], str]
+
+    @property
+    def copies(self) -> _Copies: ...
+    def agent(self, node: str, /) -> _Agent | None: ...
+    def new_name(self, task: str, node: str, slot: int, /) -> str: ...
+    def spawn(self, node: str, order: SpawnWorker, /) -> None: ...
+    def inspect(self, worker: str, /) -> None: ...
+    def send(self, worker: str, message: WireMessage, /) -> None: ...
+    def stop(self, worker: str, grace_s: float, /) -> None: ...
+    def emit(self, event: Message, /) -> None: ...
 
 
 class TaskContext:
@@ -25,7 +51,7 @@ class TaskContext:
 
     settle_s: float
 
-    def __init__(self, hub: Any, task: str, job: LauncherJob) -> None:  # noqa: ANN401 - AgentHub imports this module
+    def __init__(self, hub: _Hub, task: str, job: LauncherJob) -> None:
         self._hub = hub
         self._task = task
         self._job = job
@@ -38,16 +64,16 @@ class TaskContext:
     def slots(self, node: str) -> int:
         """Return the number of workers a node takes; 0 if no agent is registered there."""
         agent = self._hub.agent(node)
-        return int(agent.slots) if agent else 0
+        return agent.slots if agent else 0
 
     def address(self, node: str) -> str:
         """Return the node's address for connections from other nodes."""
         agent = self._hub.agent(node)
-        return str(agent.address) if agent else ""
+        return agent.address if agent else ""
 
     def name(self, node: str, slot: int) -> str:
         """Return a name for a new worker; names are never reused."""
-        return str(self._hub.new_name(self._task, node, slot))
+        return self._hub.new_name(self._task, node, slot)
 
     def spawn(self, node: str, worker: str, *, env: Mapping[str, str], **how: Any) -> None:  # noqa: ANN401 - fields of SpawnWorker
         """Start ``worker`` for the job on ``node`` as soon as no other task is left there.
@@ -80,13 +106,11 @@ class TaskContext:
 
     def copy_place(self, nodes: Sequence[str]) -> CopyPlace | None:
         """Return the copy server for the state of a task on these nodes, if there is one outside of them."""
-        copies: CopyPlaces = self._hub.copies
-        return copies.choose(self._job.identity, nodes, self.now())
+        return self._hub.copies.choose(self._job.identity, nodes, self.now())
 
     def newest_copy(self) -> CopyPlace | None:
         """Return the copy server with the newest copy of the state."""
-        copies: CopyPlaces = self._hub.copies
-        return copies.newest(self._job.identity)
+        return self._hub.copies.newest(self._job.identity)
 
     def emit(self, event: Message) -> None:
         """Send an event to the manager; task and time are added."""
