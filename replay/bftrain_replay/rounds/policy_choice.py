@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -27,7 +28,7 @@ _GAIN: Final = 0.01  # least improvement that is worth another policy
 
 
 class PolicyChoice:
-    """Chooses a policy again every ten rounds. ``name`` is the present one."""
+    """Chooses a policy again every ten rounds, and simulates one candidate a round. ``name`` is the present policy."""
 
     def __init__(self, settings: RoundSettings) -> None:
         word, *names = settings.policy.removeprefix(AUTO).removeprefix("=").split(",")
@@ -39,26 +40,32 @@ class PolicyChoice:
         for name in self._candidates:
             find_policy(replace(settings, policy=name))
         self._due_s = 0.0
+        self._tasks: tuple[TaskSpec, ...] = ()  # the tasks of the present comparison
+        self._found: dict[str, float | None] = {}  # the figures of its candidates so far
         self.name = self._candidates[0]
 
     def look(self, time_s: float, tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> str:
-        """Choose for ``tasks`` on ``nodes`` by kind; return the reason, or "" if it is not yet time to choose."""
-        recent = sorted((task for task in tasks if task.work_samples is not None), key=lambda task: task.submit_s)
-        if time_s < self._due_s or len(recent) < _FEWEST:
-            return ""
-        self._due_s = time_s + _EVERY_ROUNDS * self._settings.round_s
-        first_s = recent[0].submit_s
-        moved = [replace(task, submit_s=task.submit_s - first_s) for task in recent]
-        found = {
-            name: figure for name in self._candidates if (figure := self._simulated(name, moved, nodes)) is not None
-        }
-        if not found:
-            return ""
-        best = min(found, key=lambda name: found[name])
-        if found[best] < found.get(self.name, float("inf")) * (1.0 - _GAIN):
+        """Compare on ``nodes`` by kind at the start of a round; return the reason of a choice, or "" if none is due."""
+        if not self._tasks:
+            recent = sorted((task for task in tasks if task.work_samples is not None), key=lambda task: task.submit_s)
+            if time_s < self._due_s or len(recent) < _FEWEST:
+                return ""
+            self._due_s = time_s + _EVERY_ROUNDS * self._settings.round_s
+            self._tasks = tuple(replace(task, submit_s=task.submit_s - recent[0].submit_s) for task in recent)
+        name = self._candidates[len(self._found)]
+        self._found[name] = self._simulated(name, self._tasks, nodes)
+        return self._chosen() if len(self._found) == len(self._candidates) else ""
+
+    def _chosen(self) -> str:
+        """Take the best candidate; return the reason."""
+        found = {name: figure for name, figure in self._found.items() if figure is not None}
+        best = min(found, key=lambda name: found[name], default=self.name)
+        if found and found[best] < found.get(self.name, math.inf) * (1.0 - _GAIN):
             self.name = best
         values = ", ".join(f"{name} {figure:,.4g}" for name, figure in found.items())
-        return f"{self.name} for {self._figure} of {counted(len(recent), 'task')} in simulation: {values}"
+        count = counted(len(self._tasks), "task")
+        self._tasks, self._found = (), {}
+        return f"{self.name} for {self._figure} of {count} in simulation: {values}" if found else ""
 
     def _simulated(self, name: str, tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> float | None:
         """Return the figure with a policy; ``None`` if the policy or some tasks do not fit the nodes."""
