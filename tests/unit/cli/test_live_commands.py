@@ -331,5 +331,4 @@ def test_the_dashboard_uses_all_exported_metrics_and_no_others(bftrain: CommandL
     assert warned <= exported | {"up"}, warned - exported
     unshown = {"bftrain_start_time_seconds", "bftrain_last_decision_timestamp_seconds", "process_open_fds"}
     unshown |= {"process_max_fds", "process_start_time_seconds", "process_virtual_memory_bytes"}
-    unshown |= {"bftrain_completion_seconds", "bftrain_slowdown", "bftrain_start_up_seconds"}  # figures of traces
     assert exported - asked == unshown | {"bftrain_journal_steps"}
