@@ -70,7 +70,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "truncated": _doubt("a truncated or damaged file", "used up to the damage"),
     "local_times": _doubt(
         "local times with no zone, or skipped or repeated by a clock change",
-        "read as UTC, and as the earlier of two",
+        "without a zone read as UTC, otherwise as the earlier of two",
         "--timezone, or epochs in the records",
     ),
     "notation": RecordHazard("times, node sets or separators in an unusual notation", "converted"),

@@ -111,7 +111,7 @@ class CopyServer:
 
     def run(self) -> None:
         """Serve until the agent exits."""
-        self._tell(messages.PreforkWarm())
+        self._tell(messages.PreforkWarm())  # words of prefork servers: the agent starts both alike
         port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
         self._tell(messages.CopyServing(port, self._limit))
