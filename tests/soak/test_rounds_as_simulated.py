@@ -1,4 +1,8 @@
-"""Sixty tasks in rounds of 20 s: a live run with real processes takes as long as its simulation."""
+"""Sixty tasks in rounds of 20 s: a live run with real processes takes as long as its simulation.
+
+Policies react to small differences: simulations of tasks whose work varies by 1 % differ by several per cent. So the
+live run is compared with the mean of many of these.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,14 @@ import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
+from bftrain import load_tasks, rounds
 from tests.helpers.local_daemon import LocalDaemon
 from tests.helpers.program import bftrain, start
 
@@ -43,7 +50,7 @@ curves.v100 = {{ nodes = [{nodes}], rate = [{fast}] }}
 curves.k80 = {{ nodes = [{nodes}], rate = [{slow}] }}
 """
 _PATIENCE_S: Final = 3600.0
-FIGURES: Final = {"completion": "time_to_finish_s.mean", "makespan": "makespan_s"}
+SIMULATIONS: Final = 24
 
 
 def trace() -> str:
@@ -76,18 +83,27 @@ def test_a_run_takes_as_long_as_its_simulation(
         _, errors = played.communicate(timeout=_PATIENCE_S)
         assert played.returncode == 0, errors.decode()
     journal, log, tasks = folder / "state" / "live.db", folder / "log.npz", folder / "tasks.toml"
-    rounds = ("rounds", "--cluster", "v100=3,k80=3", "--tasks", tasks, "--policy", policy, "--round", ROUND_S)
     for words in (
         ("journal", "replay", journal, "-o", folder / "lived"),
         ("journal", "export", journal, "-o", log, "--tasks", tasks),
-        (*rounds, "-o", folder / "simulated"),
     ):
         done = bftrain(*words)
         assert done.code == 0, done.err
-    compared = bftrain("compare", folder / "lived", folder / "simulated", "--force", "--json")
-    assert compared.code == 0, compared.err
-    figures = json.loads(compared.out)["figures"]
-    for name, figure in FIGURES.items():
-        lived, simulated = figures[figure]["values"]
-        soak_log({f"{name}, s": lived, f"{name} in the simulation, s": simulated})
-        assert lived == pytest.approx(simulated, rel=0.05), name
+    lived = json.loads((folder / "lived" / "summary.json").read_text())
+    simulated = [simulation(tasks, policy, seed) for seed in range(SIMULATIONS)]
+    for name, value in {"completion": lived["completion_s"]["mean"], "makespan": lived["makespan_s"]}.items():
+        found = [each[name] for each in simulated]
+        figures = {"mean": mean(found), "least": min(found), "most": max(found)}
+        soak_log({f"{name}, s": value} | {f"{name} in simulations, {what}, s": each for what, each in figures.items()})
+        assert value == pytest.approx(mean(found), rel=0.05), name
+
+
+def simulation(tasks: Path, policy: str, seed: int) -> dict[str, float]:
+    """Return the mean completion time and the makespan of tasks whose work varies by 1 %."""
+    chance = random.Random(seed)  # noqa: S311 - the same variations in every run
+    varied = [
+        replace(task, work_samples=(task.work_samples or 0.0) * chance.uniform(0.99, 1.01))
+        for task in load_tasks(tasks)
+    ]
+    summary = rounds({"v100": 3, "k80": 3}, varied, policy=policy, round_s=ROUND_S).summary
+    return {"completion": summary["completion_s"]["mean"], "makespan": summary["makespan_s"]}

@@ -166,7 +166,7 @@ def test_of_a_log_of_many_megabytes_only_the_end_is_read(
     shown = ended.out.splitlines()
     assert len(shown) == last // line + 1, "in whole lines"
     assert (shown[0], shown[-2:]) == (f"n1: line {100_001 - len(shown):06}", ["n1: line 099999", "n2: short"])
-    assert ended.err == "warning: n1.log: the last part of 1.2 MB; --all prints all of it\n"
+    assert ended.err == "warning: n1.log: only the end of its 1.2 MB; --all prints everything\n"
     assert (min(offsets[:-1]), offsets[-1]) == (len(text) - last, 0)
     whole = bftrain("logs", "a", "--all")
     assert (whole.out.count("\n"), whole.err) == (100_001, "")

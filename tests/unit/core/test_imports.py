@@ -76,7 +76,7 @@ def test_commands_start_no_threads_for_linear_algebra_unless_users_do(tmp_path: 
 
 def test_the_demo_replays_without_modules_that_it_does_not_need(tmp_path: Path) -> None:
     modules = loaded_by(command_line("demo", "--quick", "-o", str(tmp_path / "demo")))
-    assert modules & {"statistics", "tomllib", "pandas", "scipy", "bftrain_datasets.readers"} == set()
+    assert modules & {"statistics", "pandas", "scipy", "bftrain_datasets.readers"} == set()
 
 
 def test_the_training_side_needs_the_standard_library_alone() -> None:

@@ -174,4 +174,4 @@ def test_whole_nodes_lie_in_racks(placement: str, expected: float) -> None:
 
 def test_nodes_in_no_rack_are_warned_of() -> None:
     done = bftrain.replay(TWO_RACKS, [task()], ReplaySettings(racks={"r1": "n[1-2]"}))
-    assert "nodes that are in no rack, and so count as together: 2, such as 'n3'" in done.result.warnings[0]
+    assert "nodes without a rack, which count as one rack: 2, such as 'n3'" in done.result.warnings[0]
