@@ -28,6 +28,7 @@ class Timeouts:
     successor_s: float = 5.0  # an agent heard this recently is alive: a second agent on its node must exit
     authentication_s: float = 5.0  # a server waits for a client to authenticate
     accept_retry_s: float = 1.0  # the manager accepts connections again after a failure
+    worker_accept_s: float = 0.05  # the same for the agent and its workers
     connect_s: float = 0.15  # an agent waits for a connection; it must answer a SIGTERM within 0.2 s
     connect_retry_s: float = 0.5
     goodbye_retry_s: float = 5.0  # an agent that stays reconnects after a manager's goodbye

@@ -196,8 +196,10 @@ class WorkerSocket:
         try:
             while True:
                 self._add_connection(self._listener.accept()[0])
-        except OSError:  # no more worker waits, or no file descriptor is free
+        except (BlockingIOError, ConnectionError):
             pass
+        except OSError:  # no file descriptor is free: the selector would report the waiting worker endlessly
+            time.sleep(TIMEOUTS.worker_accept_s)
 
     def _add_connection(self, connection: socket.socket) -> None:
         connection.settimeout(0)
