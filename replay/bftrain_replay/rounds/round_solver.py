@@ -33,6 +33,7 @@ _FEWEST_ROWS: Final = 64
 _NEVER_S: Final = 1e15  # submission time of rows that no task uses yet
 _ENDLESS: Final = 1e15  # samples left of a task without an end
 _LEAST_WORK: Final = 1e-6  # samples left of a task that still runs although its work is done
+_EQUAL_SHARES: Final = 100  # of a round; smaller differences of service are delays, and must not decide between tasks
 _ANY: Final = SpeedCurve(nodes=(1,), rate=(1.0,))
 
 
@@ -139,6 +140,7 @@ class _Columns:
         empty = [TaskSpec(name=f"row {number}", curve=_ANY, max_nodes=1, submit_s=_NEVER_S) for number in range(rows)]
         self.gangs: TaskGangs = gangs_of(empty, self.most, settings)
         self._progress = TaskProgressColumns(self.gangs)
+        self._held_s = np.zeros(rows)  # node-seconds of each task, to the last moment
         self._assigned = np.full(rows, -1, dtype=np.intp)  # kind of each task in the last round
         self._policy, self._sizing = policy.name, isinstance(policy, SizingPolicy)
         self._needs_work = bool(getattr(policy, "needs_work", False))
@@ -157,7 +159,7 @@ class _Columns:
                 place = self._places[task.name] = len(self._places)
                 self.gangs.put(place, before.gangs.stated[old])
                 self._progress.service_s[place, kinds] = before._progress.service_s[old]
-                self._progress.node_s[place] = before._progress.node_s[old]
+                self._progress.node_s[place], self._held_s[place] = before._progress.node_s[old], before._held_s[old]
 
     def fit(self, problem: AllocationProblem) -> bool:
         """Return whether the columns have room for all tasks, and know all kinds."""
@@ -221,12 +223,16 @@ class _Columns:
             self._version += 1
         progress, kinds = self._progress, self.gangs.kinds
         kind = kinds.index(task.kind) if task.size else -1
-        if (received_s := task.held_node_s - float(progress.node_s[place])) > 0.0:
+        nodes = task.size or int(self.gangs.nodes[place])
+        if (received_s := task.held_node_s - float(self._held_s[place])) > 0.0:
             held = kind if kind >= 0 else int(self._assigned[place])
             held = held if held >= 0 else int(self.gangs.fastest[place, 0])
-            progress.service_s[place, held] += received_s / (task.size or self.gangs.nodes[place])
-        progress.node_s[place] = task.held_node_s
-        progress.kind[place], progress.nodes[place] = kind, task.size or self.gangs.nodes[place]
+            share_s = self._settings.round_s / _EQUAL_SHARES
+            ran_s = round(received_s / nodes / share_s) * share_s
+            progress.service_s[place, held] += ran_s
+            progress.node_s[place] += ran_s * nodes
+        self._held_s[place] = task.held_node_s
+        progress.kind[place], progress.nodes[place] = kind, nodes
         left = _ENDLESS if task.work_left_samples is None else task.work_left_samples
         progress.left[place] = max(left, _LEAST_WORK)
 
