@@ -33,7 +33,7 @@ _FEWEST_ROWS: Final = 64
 _NEVER_S: Final = 1e15  # submission time of rows that no task uses yet
 _ENDLESS: Final = 1e15  # samples left of a task without an end
 _LEAST_WORK: Final = 1e-6  # samples left of a task that still runs although its work is done
-_EQUAL_SHARES: Final = 100  # of a round; smaller differences of service are delays, and must not decide between tasks
+_EQUAL_SHARES: Final = 100  # parts of a round; smaller differences are delays, and must not decide between tasks
 _ANY: Final = SpeedCurve(nodes=(1,), rate=(1.0,))
 
 
