@@ -40,7 +40,7 @@ _USED: Final = {
     "bftrain_usage_joules_total": "Energy of the tasks' nodes, over all runs, by the site's watts.",
 }
 _LONG_S: Final = (60.0, 300.0, 900.0, 1800.0, 3600.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
-_SLOWER: Final = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
+_SLOWDOWNS: Final = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 # From unnoticeable times to the limit of solvers; 20 ms and 100 ms are promised
 _BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
@@ -81,31 +81,14 @@ class LiveMetrics(Collector):
         self._decisions = self._counter(
             "decisions", "Decisions, by solver or fallback.", "answer", "solver", "fallback"
         )
-        self._solving = Histogram(
-            "bftrain_solve_seconds", "Duration of decisions.", buckets=_BOUNDS_S, registry=self._registry
-        )
-        self._latency = Histogram(
-            "bftrain_event_to_orders_seconds",
-            "Time from an event to the orders of its decision; leaving nodes are handed back earlier.",
-            buckets=_BOUNDS_S,
-            registry=self._registry,
-        )
-        self._completion = Histogram(
-            "bftrain_completion_seconds", "Submission to completion.", buckets=_LONG_S, registry=self._registry
-        )
-        self._slowdown = Histogram(
-            "bftrain_slowdown",
-            "Completion time by the time at full speed, of tasks with known work.",
-            buckets=_SLOWER,
-            registry=self._registry,
-        )
-        self._start_up = Histogram(
-            "bftrain_start_up_seconds",
-            "Duration of start-ups: the overhead of a preemption.",
-            ["campaign"],
-            buckets=_BOUNDS_S,
-            registry=self._registry,
-        )
+        self._solving = self._histogram("solve_seconds", "Duration of decisions.", _BOUNDS_S)
+        latency = "Time from an event to the orders of its decision; leaving nodes are handed back earlier."
+        self._latency = self._histogram("event_to_orders_seconds", latency, _BOUNDS_S)
+        self._completion = self._histogram("completion_seconds", "Submission to completion.", _LONG_S)
+        slowdown = "Completion time divided by the time at full speed, of tasks with known work."
+        self._slowdown = self._histogram("slowdown", slowdown, _SLOWDOWNS)
+        start_up = "Duration of start-ups: the overhead of a preemption."
+        self._start_up = self._histogram("start_up_seconds", start_up, _BOUNDS_S, "campaign")
         ProcessCollector(registry=self._registry)
         self._taken: set[str] = set()  # nodes, since the last decision
         self._seen: dict[str, float] = {}  # samples of unfinished tasks that are counted
@@ -121,6 +104,9 @@ class LiveMetrics(Collector):
         for value in values:
             counter.labels(value)
         return counter
+
+    def _histogram(self, name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"bftrain_{name}", about, labels, buckets=buckets, registry=self._registry)
 
     def answered(self, status: int) -> None:
         """Count an answer of the API by its HTTP status."""

@@ -56,10 +56,9 @@ class LiveDaemon:
         self.node_manager = NodeManager(
             scheduler, tracker, self.launcher_pool, site.times, kinds, self._synchronise_pool
         )
-        kind_of = lambda node: self.node_manager.kinds.of(node)  # noqa: E731, PLW0108 - kinds change
         if opened.hub is not None:
-            opened.hub.kind_of = kind_of
-        rates = site.node_rates(kind_of, scheduler.gpus_of)
+            opened.hub.kind_of = self._kind_of
+        rates = site.node_rates(self._kind_of, scheduler.gpus_of)
         ledger = UsageLedger(opened.journal, rates)
         self.task_manager = TaskManager(store, opened.harvester, self.launcher_pool, ledger)
         self.decision_loop = DecisionLoop(
@@ -164,6 +163,9 @@ class LiveDaemon:
         if text and (scheduler.agents_stay or (not kinds and any(pool.kind for pool in self.site.pools))):
             kinds = {**wire.decode(text, dict[str, str]), **kinds}
         self._set_kinds(kinds)
+
+    def _kind_of(self, node: str) -> str:
+        return self.node_manager.kinds.of(node)
 
     def _set_kinds(self, kinds: Mapping[str, str]) -> None:
         if kinds:

@@ -612,9 +612,8 @@ def _with_difference(progress: Progress, step: int, since: int, total: float) ->
     done, steps = max(0.0, total - before), step - first
     if first < progress.step < step:
         done *= (step - progress.step) / steps
-    elif (
-        first == since and 0 < progress.step < step
-    ):  # a script that reports every tenth step may be nine steps ahead of its reports
+    elif first == since and 0 < progress.step < step:
+        # A script that reports every tenth step may be nine steps ahead of its reports
         ahead = max(1, stride) - 1
         done += done / (steps + ahead) * max(0, since - progress.step - ahead)
     return replace(

@@ -219,10 +219,7 @@ def import_files(
     ``tell`` receives the number of bytes read since its last call. ``keep`` receives the intake after all files are
     read.
     """
-    if not paths:
-        raise BadInput("no file to read", fix="name a file, or - for standard input")
-    if [str(path) for path in paths].count(STDIN) > 1:
-        raise BadInput("named more than once, and it can be read only once", where="stdin", fix="name - once")
+    _check_paths(paths)
     intake = RecordIntake(options)
     for text, _ in options.node_units_of:
         for node in expand(text):
@@ -268,6 +265,13 @@ def import_files(
     )
     log = log.with_provenance(provenance)
     return Imported(log, name, rows, findings)
+
+
+def _check_paths(paths: Sequence[Path]) -> None:
+    if not paths:
+        raise BadInput("no file to read", fix="name a file, or - for standard input")
+    if [str(path) for path in paths].count(STDIN) > 1:
+        raise BadInput("named more than once, and it can be read only once", where="stdin", fix="name - once")
 
 
 def import_logs(*paths: Path | str, options: ImportOptions | None = None) -> Imported:
