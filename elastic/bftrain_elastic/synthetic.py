@@ -1,4 +1,4 @@
-"""A program that trains nothing: it counts samples at given speeds, and saves its count like a checkpoint.
+"""A program that counts samples at given speeds instead of training, and saves its count like a checkpoint.
 
 ``bftrain submit --trace`` runs it for each task of a trace, with one argument in JSON: ``work`` in samples, and
 ``speeds`` in samples/s by kind of node ("" for any other) and number of workers.
