@@ -34,7 +34,7 @@ _LEAST_SHARE: Final = 0.002  # fraction of the idle node-time; smaller steps are
 class IdleCause(msgspec.Struct, frozen=True):
     """One use or loss of idle node-time; ``key`` names it in files, and ``figure`` describes it.
 
-    Its ``ends`` completes a sentence that starts with a number of node-hours; without it ``meaning`` gives the reason
+    Its ``predicate`` completes a sentence that starts with a number of node-hours; without it ``meaning`` gives the reason
     for unused nodes. Its ``explanation`` describes influences apart from settings; it is empty where only settings
     matter, and replays try these (:mod:`bftrain_replay.run.variations`).
     """
@@ -67,7 +67,7 @@ class IdleCause(msgspec.Struct, frozen=True):
     @property
     def happened(self) -> str:
         """The rest of a sentence that starts with a number of node-hours."""
-        return self.figure.ends or f"stayed unused because {self.meaning}"
+        return self.figure.predicate or f"stayed unused because {self.meaning}"
 
 
 _BEFORE: Final = (SampleLoss.START_UP, SampleLoss.RESCALING)  # losses of changes, before the others

@@ -125,7 +125,7 @@ class SummaryFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One figure. ``name`` is its path in ``summary.json``, or a separate name if ``value`` computes it.
 
     ``text`` replaces the plain format for figures with several numbers. Comparisons omit figures without a ``topic``.
-    ``ends``, ``colour`` and ``explanation`` describe a part of the idle node-time on the page of a replay.
+    ``predicate``, ``colour`` and ``explanation`` describe a part of the idle node-time on the page of a replay.
     """
 
     name: str
@@ -138,7 +138,7 @@ class SummaryFigure(msgspec.Struct, frozen=True, kw_only=True):
     places: frozenset[FigurePlace] = frozenset()
     value: Callable[[object], float | None] | None = None
     text: Callable[[Mapping[str, Any]], str] | None = None
-    ends: str = ""
+    predicate: str = ""  # completes a sentence that starts with a number of node-hours
     colour: str = "@unused"
     explanation: str = ""
 
