@@ -34,9 +34,9 @@ _LEAST_SHARE: Final = 0.002  # fraction of the idle node-time; smaller steps are
 class IdleCause(msgspec.Struct, frozen=True):
     """One use or loss of idle node-time; ``key`` names it in files, and ``figure`` describes it.
 
-    Its ``predicate`` completes a sentence that starts with a number of node-hours; without it ``meaning`` gives the reason
-    for unused nodes. Its ``explanation`` describes influences apart from settings; it is empty where only settings
-    matter, and replays try these (:mod:`bftrain_replay.run.variations`).
+    Its ``predicate`` completes a sentence that starts with a number of node-hours; if it is empty, ``meaning`` tells
+    why nodes were unused. Its ``explanation`` describes influences apart from settings; it is empty where only
+    settings matter, and replays try these (:mod:`bftrain_replay.run.variations`).
     """
 
     key: UnusedReason | SampleLoss

@@ -469,3 +469,37 @@ async def test_a_task_whose_speed_is_unknown_runs_on_the_kinds_that_it_names(tmp
         assert world.held["picky"] == {"v1"}
         spec = daemon.harvester.spec("picky")
         assert spec.curves == {"v100": spec.curve}
+
+
+@in_a_loop
+async def test_a_live_run_learns_speeds_by_kind_and_estimates_them_from_other_tasks(tmp_path: Path) -> None:
+    async with live_inside(tmp_path, kinds=KINDS_LIVE_KINDS) as (daemon, service, _, world):
+
+        def train(name: str, speed: float, first: int = 1) -> None:
+            now = time.time()
+            world.tell(name, "starting", t=now)
+            world.tell(name, "confirmed", t=now, size=1, step=first)
+            for step in range(first, first + 40):
+                at = now + (step - first) * 10.0 / speed
+                world.tell(name, "report", t=at, step=step, size=1, samples=10, loss=None)
+
+        def speed(name: str, kind: str) -> float:
+            return daemon.harvester.spec(name).curves[kind].speed(1)
+
+        await submit(service, "a", 1, 1, kinds=("v100", "k80"))
+        world.lend("v1")
+        await decided(daemon)
+        train("a", 50.0)
+        await until(lambda: speed("a", "v100") > 40.0, "its speed is learned")
+        assert speed("a", "v100") == pytest.approx(50.0)
+        assert speed("a", "k80") == pytest.approx(50.0), "equal, as no other task was measured"
+        world.take("v1")
+        world.lend("k1")
+        await until(lambda: world.held.get("a") == {"k1"}, "it moved to the other kind")
+        train("a", 20.0, first=41)
+        await submit(service, "b", 1, 1, kinds=("v100", "k80"))
+        world.lend("v2")
+        await until(lambda: world.held.get("b") == {"v2"}, "the other task runs")
+        train("b", 100.0)
+        await until(lambda: speed("b", "v100") > 90.0, "its speed is learned")
+        assert (speed("b", "v100"), speed("b", "k80")) == (pytest.approx(100.0), pytest.approx(40.0))
