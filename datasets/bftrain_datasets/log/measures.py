@@ -238,20 +238,16 @@ def down_node_s(log: EventLog) -> float:
     return math.fsum((down * log.durations_s).tolist())
 
 
-def leave_chance(pieces: IdleFragments, age_s: float, within_s: float = CHANCE_WITHIN_S) -> float:
-    """Return the probability that a node idle for ``age_s`` leaves within ``within_s`` more.
-
-    Fragments cut off by the log's end count only if longer than the sum of both.
-    """
-    return _leave_chances(pieces, np.sort(pieces.length_s), (age_s,), within_s)[0]
-
-
-def _leave_chances(
-    pieces: IdleFragments, ordered: NDArray[np.float64], ages_s: Sequence[float], within_s: float
+def leave_chances(
+    pieces: IdleFragments, ordered_s: NDArray[np.float64], ages_s: Sequence[float], within_s: float = CHANCE_WITHIN_S
 ) -> list[float]:
+    """Return the probabilities that nodes idle for ``ages_s`` leave within ``within_s`` more.
+
+    Fragments cut off by the log's end count only if longer than the sum of both. ``ordered_s`` are the sorted lengths.
+    """
     bounds = np.array(ages_s) + np.array([[0.0], [within_s]])
     open_s = np.sort(pieces.length_s[pieces.open])
-    longer, cut_off = (lengths.size - np.searchsorted(lengths, bounds, side="right") for lengths in (ordered, open_s))
+    longer, cut_off = (lengths.size - np.searchsorted(lengths, bounds, side="right") for lengths in (ordered_s, open_s))
     alive, left = longer[0] - cut_off[0] + cut_off[1], longer[1]
     chances: list[float] = ((alive - left) / np.maximum(1, alive)).tolist()
     return chances
@@ -287,9 +283,7 @@ def summarise(log: EventLog) -> LogSummary:
             together=leaving_together(pieces),
             in_large_departures=in_large_departures(leaving),
             at_once=leaving_at_once(leaving),
-            chance_within_300_s=dict(
-                zip(AGES_S, _leave_chances(pieces, ordered, AGES_S, CHANCE_WITHIN_S), strict=True)
-            ),
+            chance_within_300_s=dict(zip(AGES_S, leave_chances(pieces, ordered, AGES_S), strict=True)),
         ),
         provenance=log.provenance,
         kinds=_kinds(log, pieces),

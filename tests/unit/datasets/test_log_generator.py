@@ -15,7 +15,7 @@ from bftrain_datasets.log.measures import (
     departures,
     fragments,
     in_large_departures,
-    leave_chance,
+    leave_chances,
     leaving_together,
     pool_percentiles,
     summarise,
@@ -65,11 +65,11 @@ def test_most_nodes_leave_with_those_they_came_with_and_in_large_departures(summ
 
 def test_the_chance_of_leaving_falls_with_age(summit_like: EventLog) -> None:
     pieces = fragments(summit_like)
-    chances = [leave_chance(pieces, age) for age in (0, 600, 1800, 3600)]
+    *chances, last = leave_chances(pieces, np.sort(pieces.length_s), (0.0, 600.0, 1800.0, 3600.0, 7200.0))
     assert chances[0] == pytest.approx(0.40, abs=0.03)
     assert chances == pytest.approx([0.402, 0.215, 0.147, 0.142], abs=0.05)
     assert chances[0] > 2 * chances[2]
-    assert leave_chance(pieces, 7200) < 0.3  # Summit: 0.05; few nodes are left by then, so single groups decide
+    assert last < 0.3  # Summit: 0.05; few nodes are left by then, so single groups decide
 
 
 def test_the_pool_is_as_spread_out_as_summits(summit_like: EventLog) -> None:

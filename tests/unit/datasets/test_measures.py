@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from bftrain import EventLog, NodeState
@@ -11,7 +12,7 @@ from bftrain_datasets.log.measures import (
     fragments,
     fragments_in_parts,
     in_large_departures,
-    leave_chance,
+    leave_chances,
     leaving_at_once,
     leaving_together,
     pool_percentiles,
@@ -61,10 +62,10 @@ def test_how_nodes_leave(log: EventLog) -> None:
 
 def test_the_chance_to_leave_counts_only_what_is_known(log: EventLog) -> None:
     pieces = fragments(log)
-    assert leave_chance(pieces, 0, 150) == pytest.approx(2 / 4)
-    assert leave_chance(pieces, 100, 300) == pytest.approx(1 / 2)
-    assert leave_chance(pieces, 400, 300) == 0  # the only one that old is still idle at the end: its end is unknown
-    assert leave_chance(pieces, 9999) == 0
+    ordered_s = np.sort(pieces.length_s)
+    assert leave_chances(pieces, ordered_s, (0.0,), 150) == [pytest.approx(2 / 4)]
+    # The only one that is 400 s old is still idle at the end: its end is unknown
+    assert leave_chances(pieces, ordered_s, (100.0, 400.0, 9999.0), 300) == [pytest.approx(1 / 2), 0, 0]
 
 
 def test_the_summary_has_it_all(log: EventLog) -> None:
