@@ -88,7 +88,7 @@ class LauncherAvailability:
     version: str = ""
 
 
-def _nothing() -> LauncherAvailability:
+def _always() -> LauncherAvailability:
     """Return that it is available: it has no requirements."""
     return LauncherAvailability(ok=True)
 
@@ -154,4 +154,4 @@ native: Final = LauncherFactory("native", NativeLifecycle, _torch)
 # Scripts that use Elastic Horovod
 horovod: Final = LauncherFactory("horovod", HorovodLifecycle, _horovod)
 # Any command: stopped and started again from its checkpoint at each change
-process: Final = LauncherFactory("process", ProcessLifecycle, _nothing)
+process: Final = LauncherFactory("process", ProcessLifecycle, _always)
