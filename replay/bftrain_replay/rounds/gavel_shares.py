@@ -226,17 +226,22 @@ def _columns(groups: _Groups, pairs: _Pairs, goal: Floats, *, rising: bool) -> F
     number = np.where(same, many[one] * (many[one] - 1.0) / 2.0, many[one] * many[other])
     unit = np.where((goal > 0.0) & rising, goal, 1.0)  # speeds are multiples of goals
     start, last = size * kinds, size * kinds + one.size * kinds
+    # Coupled rows are neighbours, so most of the factor is empty: pairs couple gangs of one size, nodes couple all
+    apart = groups.nodes if one.size else np.arange(size)
+    place = np.empty(2 * size, dtype=np.intp)
+    place[np.lexsort((np.repeat((0, 1), size), np.tile(apart, 2)))] = np.arange(2 * size)
+    time_row, speed_row = place[:size], place[size:]
     parts: list[tuple[Floats, Floats, Places, Places]] = []
 
     def add(task: Places, beside: Floats, speeds: Floats, columns: Places) -> None:
         """Add combinations, one per row of ``speeds``, to the rows of each task that they contain."""
-        row, of_task = np.repeat(task, kinds), np.repeat(beside, kinds)
-        parts.append((np.ones(row.size), of_task, row, columns))
-        parts.append(((-speeds / unit[task][:, None]).ravel(), of_task, size + kinds + row, columns))
+        of_task = np.repeat(beside, kinds)
+        parts.append((np.ones(of_task.size), of_task, np.repeat(time_row[task], kinds), columns))
+        parts.append(((-speeds / unit[task][:, None]).ravel(), of_task, np.repeat(speed_row[task], kinds), columns))
 
     def add_nodes(task: Places, equals: Floats, columns: Places) -> None:
         kind = np.tile(np.arange(kinds), task.size)
-        parts.append((np.repeat(groups.nodes[task], kinds), np.repeat(equals, kinds), size + kind, columns))
+        parts.append((np.repeat(groups.nodes[task], kinds), np.repeat(equals, kinds), 2 * size + kind, columns))
 
     every, singles = np.arange(size), np.arange(start)
     add(every, np.ones(size), groups.speeds, singles)
@@ -246,15 +251,18 @@ def _columns(groups: _Groups, pairs: _Pairs, goal: Floats, *, rising: bool) -> F
     add(other[~same], many[one][~same], two[~same, :, 1], columns.reshape(-1, kinds)[~same].ravel())
     add_nodes(one, number, columns)
     if rising:
-        parts.append(((goal > 0.0).astype(np.float64), np.ones(size), size + kinds + every, np.full(size, last)))
+        parts.append(((goal > 0.0).astype(np.float64), np.ones(size), speed_row, np.full(size, last)))
     entries, times, row, column = (np.concatenate(each) for each in zip(*parts, strict=True))
     order, free, rows = np.lexsort((row, column)), int(rising), 2 * size + kinds
     starts = np.searchsorted(column[order], np.arange(last + free + 1))
-    limits = np.concatenate((np.ones(size), groups.counts, np.zeros(size) if rising else -goal))
+    limits, equal_rows = np.ones((2, rows))
+    limits[speed_row] = 0.0 if rising else -goal
+    limits[2 * size :] = groups.counts
+    equal_rows[time_row] = equal_rows[speed_row] = many
     equal_columns = np.concatenate((np.repeat(many, kinds), np.repeat(number, kinds)))
     room = np.empty(16 * (last + rows) + 7 * (last + free) + rows * rows + order.size)
     given = (starts, row[order], entries[order], times[order], limits, equal_columns)
-    arrays = (*given, np.concatenate((many, np.ones(kinds), many)), room, found := np.empty(last))
+    arrays = (*given, equal_rows, room, found := np.empty(last))
     call_compiled("bftrain_central_columns", (last, free, rows), arrays)
     return found
 

@@ -42,6 +42,35 @@ static double dot(const double *a, const double *b, i64 count)
     return (even + odd) + (third + fourth);
 }
 
+/* Set the products of four consecutive lines with one, all four in the time of one where the processor has AVX2.
+   Each sum has the order of `dot`, so the bits are equal. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(NARROW)
+typedef double Four __attribute__((vector_size(32), aligned(8)));
+#define WIDE __builtin_cpu_supports("avx2")
+
+__attribute__((target("avx2"))) static void
+four_dots(const double *lines, i64 apart, const double *other, i64 count, double *products)
+{
+    Four sums[4] = {{0.0}};
+    i64 i = 0;
+    for (; i + 3 < count; i += 4)
+        for (int k = 0; k < 4; k++)
+            sums[k] += *(const Four *)(lines + k * apart + i) * *(const Four *)(other + i);
+    for (; i < count; i++)
+        for (int k = 0; k < 4; k++)
+            sums[k][0] += lines[k * apart + i] * other[i];
+    for (int k = 0; k < 4; k++)
+        products[k] = (sums[k][0] + sums[k][1]) + (sums[k][2] + sums[k][3]);
+}
+#else
+#define WIDE 0
+static void four_dots(const double *lines, i64 apart, const double *other, i64 count, double *products)
+{
+    for (int k = 0; k < 4; k++)
+        products[k] = dot(lines + k * apart, other, count);
+}
+#endif
+
 static double norm(const double *values, const double *weights, i64 count, int inverse)
 {
     double sum = 0.0;
@@ -142,6 +171,37 @@ static void solve_rows(const Program *p, double *x)
     }
 }
 
+/* Factor four lines with equal `first` left of column i. */
+static void factor_four(Program *p, i64 i)
+{
+    double *lines = p->factor + i * p->rows, products[4];
+    for (i64 j = p->first[i]; j < i; j++) {
+        const double *above = p->factor + j * p->rows;
+        i64 from = p->first[i] > p->first[j] ? p->first[i] : p->first[j];
+        four_dots(lines + from, p->rows, above + from, j - from, products);
+        for (int k = 0; k < 4; k++)
+            lines[k * p->rows + j] = (lines[k * p->rows + j] - products[k]) / above[j];
+    }
+}
+
+/* Factor line i from column `begin` on; return whether its diagonal is positive. */
+static int factor_line(Program *p, i64 i, i64 begin)
+{
+    double *line = p->factor + i * p->rows;
+    i64 first = p->first[i];
+    line[i] += p->squares[p->bounded + i] + RELATIVE * line[i];
+    for (i64 j = begin; j < i; j++) {
+        const double *above = p->factor + j * p->rows;
+        i64 from = first > p->first[j] ? first : p->first[j];
+        if (from < j)
+            line[j] -= dot(line + from, above + from, j - from);
+        line[j] /= above[j];
+    }
+    double rest = line[i] - dot(line + first, line + first, i - first);
+    line[i] = sqrt(rest);
+    return rest > 0.0 && !isinf(rest);
+}
+
 /* Factor the system for these squares of scaled slacks over duals; return whether it is positive. */
 static int factor(Program *p)
 {
@@ -157,20 +217,16 @@ static int factor(Program *p)
                 line[p->row[other]] += weighted * p->entry[other];
         }
     }
-    for (i64 i = 0; i < rows; i++) {
-        double *line = p->factor + i * rows;
-        line[i] += p->squares[p->bounded + i] + RELATIVE * line[i];
-        for (i64 j = p->first[i]; j < i; j++) {
-            const double *above = p->factor + j * rows;
-            i64 from = p->first[i] > p->first[j] ? p->first[i] : p->first[j];
-            if (from < j)
-                line[j] -= dot(line + from, above + from, j - from);
-            line[j] /= above[j];
-        }
-        double rest = line[i] - dot(line + p->first[i], line + p->first[i], i - p->first[i]);
-        if (!(rest > 0.0) || isinf(rest))
-            return 0;
-        line[i] = sqrt(rest);
+    for (i64 i = 0, many; i < rows; i += many) {
+        int alike = WIDE && i + 4 <= rows;
+        for (int k = 1; alike && k < 4; k++)
+            alike = p->first[i + k] == p->first[i];
+        many = alike ? 4 : 1;
+        if (alike)
+            factor_four(p, i);
+        for (i64 line = i; line < i + many; line++)
+            if (!factor_line(p, line, alike ? i : p->first[line]))
+                return 0;
     }
     if (p->free) {
         for (i64 r = 0; r < rows; r++)
