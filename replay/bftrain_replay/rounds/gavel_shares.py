@@ -8,6 +8,7 @@ others, ECC 2013), and finds the middle for finish-time fairness by Newton's met
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -184,8 +185,9 @@ def _central(
     two = np.zeros((0, open_kinds.size, 2))
     if pairs is not None:
         one, other = np.triu_indices(first.size)
-        apart = (groups.nodes[one] == groups.nodes[other]) & ((one != other) | (many[one] > 1))
-        one, other = one[apart], other[apart]
+        allowed = (groups.nodes[one] == groups.nodes[other]) & ((one != other) | (many[one] > 1))
+        alike_first = np.argsort((one != other)[allowed], kind="stable")
+        one, other = one[allowed][alike_first], other[allowed][alike_first]
         two = pairs.speeds[model[one], model[other]][:, open_kinds]
     columns = _columns(groups, _Pairs(one, other, two), goal, rising=rising)
     alone = np.zeros((first.size, market.counts.size))
@@ -208,7 +210,7 @@ class _Groups(NamedTuple):
 
 
 class _Pairs(NamedTuple):
-    """Pairs of groups, and the speeds of both by kind."""
+    """Pairs of groups, and the speeds of both by kind. Pairs within one group come first."""
 
     one: Places
     other: Places
@@ -219,50 +221,55 @@ def _columns(groups: _Groups, pairs: _Pairs, goal: Floats, *, rising: bool) -> F
     """Return the columns in the middle of the optimal solutions of Gavel's program: shares of groups, then of pairs.
 
     Rows are the time of each task, the nodes of each kind, and the speed of each task. An entry is a coefficient, the
-    number of equal columns with it, its row and its column.
+    number of equal columns with it, and its row; those of one column are in the order of their rows.
     """
     (size, kinds), many, (one, other, two) = groups.speeds.shape, groups.many, pairs
-    same = one == other
-    number = np.where(same, many[one] * (many[one] - 1.0) / 2.0, many[one] * many[other])
     unit = np.where((goal > 0.0) & rising, goal, 1.0)  # speeds are multiples of goals
-    start, last = size * kinds, size * kinds + one.size * kinds
+    every, free, rows = np.arange(size), int(rising), 2 * size + kinds
     # Coupled rows are neighbours, so most of the factor is empty: pairs couple gangs of one size, nodes couple all
-    apart = groups.nodes if one.size else np.arange(size)
+    apart = groups.nodes if one.size else every
     place = np.empty(2 * size, dtype=np.intp)
     place[np.lexsort((np.repeat((0, 1), size), np.tile(apart, 2)))] = np.arange(2 * size)
     time_row, speed_row = place[:size], place[size:]
-    parts: list[tuple[Floats, Floats, Places, Places]] = []
+    parts: list[tuple[Floats, Floats, Places]] = []
+    sizes, equal_columns = [np.zeros(1, dtype=np.intp)], list[Floats]()
 
-    def add(task: Places, beside: Floats, speeds: Floats, columns: Places) -> None:
-        """Add combinations, one per row of ``speeds``, to the rows of each task that they contain."""
-        of_task = np.repeat(beside, kinds)
-        parts.append((np.ones(of_task.size), of_task, np.repeat(time_row[task], kinds), columns))
-        parts.append(((-speeds / unit[task][:, None]).ravel(), of_task, np.repeat(speed_row[task], kinds), columns))
+    def add(speeds: Sequence[Floats], tasks: Sequence[Places], beside: Sequence[Floats], equals: Floats) -> None:
+        """Add columns of combinations of one or two tasks, one combination per row of each table of speeds."""
+        count = len(tasks)
+        shape = (equals.size, kinds, 2 * count + 1)
+        entries, times, row = np.ones(shape), np.empty(shape), np.empty(shape, dtype=np.intp)
+        for at, (speed, task, number) in enumerate(zip(speeds, tasks, beside, strict=True)):
+            entries[:, :, count + at] = -speed / unit[task][:, None]
+            times[:, :, at] = times[:, :, count + at] = number[:, None]
+            row[:, :, at], row[:, :, count + at] = time_row[task][:, None], speed_row[task][:, None]
+        entries[:, :, -1] = groups.nodes[tasks[0]][:, None]
+        times[:, :, -1] = equals[:, None]
+        row[:, :, -1] = np.arange(2 * size, rows)
+        parts.append((entries.ravel(), times.ravel(), row.ravel()))
+        sizes.append(np.full(equals.size * kinds, shape[2]))
+        equal_columns.append(np.repeat(equals, kinds))
 
-    def add_nodes(task: Places, equals: Floats, columns: Places) -> None:
-        kind = np.tile(np.arange(kinds), task.size)
-        parts.append((np.repeat(groups.nodes[task], kinds), np.repeat(equals, kinds), 2 * size + kind, columns))
-
-    every, singles = np.arange(size), np.arange(start)
-    add(every, np.ones(size), groups.speeds, singles)
-    add_nodes(every, many, singles)
-    columns = np.arange(start, last)
-    add(one, many[other] - same, two[:, :, 0], columns)
-    add(other[~same], many[one][~same], two[~same, :, 1], columns.reshape(-1, kinds)[~same].ravel())
-    add_nodes(one, number, columns)
+    add([groups.speeds], [every], [np.ones(size)], many)
+    if one.size:
+        alike = int((one == other).sum())  # pairs of equal tasks come first
+        of_one, of_other = many[one], many[other]
+        number = np.append((of_one * (of_one - 1.0) / 2.0)[:alike], (of_one * of_other)[alike:])
+        add([two[:alike, :, 0]], [one[:alike]], [of_one[:alike] - 1.0], number[:alike])
+        speeds = two[alike:, :, 0], two[alike:, :, 1]
+        add(speeds, (one[alike:], other[alike:]), (of_other[alike:], of_one[alike:]), number[alike:])
     if rising:
-        parts.append(((goal > 0.0).astype(np.float64), np.ones(size), speed_row, np.full(size, last)))
-    entries, times, row, column = (np.concatenate(each) for each in zip(*parts, strict=True))
-    order, free, rows = np.lexsort((row, column)), int(rising), 2 * size + kinds
-    starts = np.searchsorted(column[order], np.arange(last + free + 1))
+        parts.append(((goal > 0.0).astype(np.float64)[np.argsort(speed_row)], np.ones(size), np.sort(speed_row)))
+        sizes.append(np.array([size]))
+    entries, times, row = (np.concatenate(each) for each in zip(*parts, strict=True))
+    start, equals = np.concatenate(sizes).cumsum(), np.concatenate(equal_columns)
     limits, equal_rows = np.ones((2, rows))
     limits[speed_row] = 0.0 if rising else -goal
     limits[2 * size :] = groups.counts
     equal_rows[time_row] = equal_rows[speed_row] = many
-    equal_columns = np.concatenate((np.repeat(many, kinds), np.repeat(number, kinds)))
-    room = np.empty(16 * (last + rows) + 7 * (last + free) + rows * rows + order.size)
-    given = (starts, row[order], entries[order], times[order], limits, equal_columns)
-    arrays = (*given, equal_rows, room, found := np.empty(last))
+    last = equals.size
+    room = np.empty(16 * (last + rows) + 7 * (last + free) + rows * rows + entries.size)
+    arrays = (start, row, entries, times, limits, equals, equal_rows, room, found := np.empty(last))
     call_compiled("bftrain_central_columns", (last, free, rows), arrays)
     return found
 
