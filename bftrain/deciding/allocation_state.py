@@ -128,21 +128,25 @@ class AllocationState:
                 kind=member.kind if member.held else ANY_KIND,
                 past=member.past,
             )
-            for member in map(self.task_table.__getitem__, self.task_table)
+            for member in self.task_table.values()
         )
 
     def restore(self, snapshot: HarvesterSnapshot) -> None:
         """Initialise an empty state from a snapshot."""
         now_s = snapshot.time_s or 0.0
         for task in snapshot.tasks:
-            member = TaskEntry(
-                task.spec,
-                task.past or TaskHistory(submitted_s=task.spec.submit_s, since_s=now_s),
-                failures=task.failures,
-                work_left_samples=task.work_left_samples,
-                paused=task.paused,
+            past = task.past or TaskHistory(submitted_s=task.spec.submit_s, since_s=now_s)
+            self.task_table.add(
+                TaskEntry(
+                    task.spec,
+                    past,
+                    held=dict(task.held),
+                    kind=task.kind,
+                    failures=task.failures,
+                    work_left_samples=task.work_left_samples,
+                    paused=task.paused,
+                )
             )
-            self.task_table.add_entry(member, dict(task.held), task.kind)
         held = {node: group for task in snapshot.tasks for node, group in task.held}
         free = {group.number: group.nodes for group in snapshot.free}
         kinds = {node: task.kind for task in snapshot.tasks if task.kind for node, _ in task.held}
@@ -197,7 +201,8 @@ class AllocationState:
             case happened.TaskSubmitted(spec=spec) if spec.name in tasks:
                 self.notes.append(f"task '{spec.name}' was submitted again while it is unfinished")
             case happened.TaskSubmitted(spec=spec):
-                tasks.add(spec)
+                past = TaskHistory(submitted_s=tasks.now_s, since_s=tasks.now_s)
+                tasks.add(TaskEntry(spec, past, work_left_samples=spec.work_samples))
                 self.notes.extend(f"task '{spec.name}': {note}" for note in self._warnings_about(spec))
             case happened.TaskMeasured() if self.knows(event.task):
                 tasks[event.task].measured(event, recount=tasks.turn_s > 0.0)
@@ -261,9 +266,10 @@ class AllocationState:
         """
         tasks, pool, placement = self.task_table, self.pool, self._placement
         if pool.counts:
-            for name in tasks.changing_kind(sizes, kinds):
-                yield from self._stop(name)
-        change = tasks.changes(sizes)
+            for name, size in sizes.items():
+                if size and tasks[name].held and tasks[name].kind != kinds.get(name, ANY_KIND):
+                    yield from self._stop(name)
+        change = {name: more for name, size in sizes.items() if (more := size - len(tasks[name].held))}
         for name, difference in change.items():
             held = tasks[name].held
             if difference == -len(held):

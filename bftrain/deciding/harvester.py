@@ -163,7 +163,7 @@ class Harvester:
     @property
     def paused(self) -> frozenset[str]:
         """Names of unfinished tasks paused by their owners."""
-        return frozenset(name for name in self._tasks if self._tasks[name].paused)
+        return frozenset(name for name, task in self._tasks.items() if task.paused)
 
     @property
     def competed(self) -> tuple[str, ...]:
@@ -271,16 +271,17 @@ class Harvester:
         chosen = self._admission.chosen(time_s, counts or {ANY_KIND: len(self._pool)})
         named = tuple(chosen)
         admitted = named
-        if not chosen.keys() <= self._tasks.names:
+        if not chosen.keys() <= self._tasks.keys():
             admitted = tuple([name for name in named if name in self._tasks])
         problem = None
         if admitted:
             fit = self._node_stay.fit(self.pool_size / len(admitted)) if self._fits_costs else None
             history = self.uses_history or self._takes_turns
-            tasks = self._tasks.competing(admitted, time_s, history=history, fit=fit)
-            if self._tasks.any_spread(admitted):
+            entries, turn_s = [self._tasks[name] for name in admitted], self._tasks.turn_s
+            tasks = [entry.competing(time_s, history=history, turn_s=turn_s, fit=fit) for entry in entries]
+            if any(entry.spec.spread is not None for entry in entries):
                 expected = ExpectedSpread(self._pool, self._place_of)
-                tasks = [expected.with_expected_speeds(self._tasks[task.name], task) for task in tasks]
+                tasks = list(map(expected.with_expected_speeds, entries, tasks))
             problem = self._problem(self._admission.with_limits(tasks, chosen), counts or NOTHING)
         return DecisionRequest(
             time_s=time_s,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -208,128 +208,57 @@ class TaskEntry:
         return seen
 
 
-class TaskTable:
+class TaskTable(dict[str, TaskEntry]):
     """Unfinished tasks by submission, and the owner of every allocated node.
 
     ``now_s`` is the present time, set by the caller.
     """
 
     def __init__(self, place_of: Callable[[str], str] = host_of) -> None:
+        super().__init__()
         self._place_of = place_of
-        self._spread: set[str] = set()  # tasks whose speed depends on the places of their nodes
         self.now_s = 0.0
         self.chooses_batches = False
         self.turn_s = 0.0  # time that a task keeps its nodes after its start
-        self._members: dict[str, TaskEntry] = {}
         self._owner: dict[str, str] = {}
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
-
-    def __getitem__(self, task: str) -> TaskEntry:
-        return self._members[task]
-
-    def __contains__(self, task: str) -> bool:
-        return task in self._members
-
-    def get(self, task: str) -> TaskEntry | None:
-        """Return the entry of ``task``, or ``None``."""
-        return self._members.get(task)
 
     @property
     def used(self) -> int:
         """The number of nodes that all tasks hold together."""
         return len(self._owner)
 
-    @property
-    def names(self) -> KeysView[str]:
-        """All task names."""
-        return self._members.keys()
-
-    def competing(
-        self, names: Iterable[str], time_s: float, *, history: bool = False, fit: CostFit | None = None
-    ) -> list[CompetingTask]:
-        """Return the descriptions of tasks for a decision at ``time_s``, each by :meth:`TaskEntry.competing`."""
-        entries = map(self._members.__getitem__, names)
-        return [entry.competing(time_s, history=history, turn_s=self.turn_s, fit=fit) for entry in entries]
-
-    def any_spread(self, names: Iterable[str]) -> bool:
-        """Return whether the speed of any of these tasks depends on the places of its nodes."""
-        return not self._spread.isdisjoint(names)
-
     def holdings(self) -> dict[str, tuple[str, ...]]:
         """Return the nodes of each task that has any."""
-        return {name: member.nodes for name, member in self._members.items() if member.held}
+        return {name: member.nodes for name, member in self.items() if member.held}
 
     def unpaused(self) -> Iterator[str]:
         """Yield the tasks that want nodes: all except those paused by their owners."""
-        return (name for name, member in self._members.items() if not member.paused)
+        return (name for name, member in self.items() if not member.paused)
 
-    def add_entry(self, member: TaskEntry, held: Mapping[str, int], kind: str = ANY_KIND) -> None:
-        """Add a task with its current nodes (node -> group) of a single kind, keeping its history."""
-        name = member.spec.name
-        self._enter(member)
-        member.chooses_batch = self.chooses_batches
-        member.place_of = self._place_of
-        member.held.update(held)
-        member.kind = kind
-        self._owner.update(dict.fromkeys(held, name))
-
-    def add(self, spec: TaskSpec) -> None:
-        """Add a newly submitted task."""
-        past = TaskHistory(submitted_s=self.now_s, since_s=self.now_s)
-        self._enter(
-            TaskEntry(
-                spec,
-                past,
-                work_left_samples=spec.work_samples,
-                chooses_batch=self.chooses_batches,
-                place_of=self._place_of,
-            )
-        )
-
-    def _enter(self, member: TaskEntry) -> None:
-        name = member.spec.name
-        self._members[name] = member
-        if member.spec.spread is not None:
-            self._spread.add(name)
+    def add(self, member: TaskEntry) -> None:
+        """Add a task, with its nodes."""
+        self[member.spec.name] = member
+        member.chooses_batch, member.place_of = self.chooses_batches, self._place_of
+        self._owner.update(dict.fromkeys(member.held, member.spec.name))
 
     def edit(self, spec: TaskSpec, name: str, now_s: float) -> None:
         """Apply the changes of its owner to a task, which is called ``name`` from now on and keeps its place."""
-        before = spec.name
-        if name != before:
-            spec = replace(spec, name=name)
-            self._members = {name if key == before else key: entry for key, entry in self._members.items()}
-            self._owner.update(dict.fromkeys(self._members[name].held, name))
-        self._members[name].edited(spec, now_s)
-        self._spread.discard(before)
-        if spec.spread is not None:
-            self._spread.add(name)
+        if name != spec.name:
+            members = {name if key == spec.name else key: entry for key, entry in self.items()}
+            self.clear()
+            self.update(members)
+            self._owner.update(dict.fromkeys(self[name].held, name))
+        self[name].edited(replace(spec, name=name), now_s)
 
     def remove(self, task: str) -> tuple[str, ...]:
         """Remove a task; return its nodes."""
         nodes = self.release_all(task)
-        del self._members[task]
-        self._spread.discard(task)
+        del self[task]
         return nodes
-
-    def changes(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Return the change in nodes of each task to reach ``sizes``, negative for losses, without unchanged tasks."""
-        members = self._members
-        return {task: change for task, size in sizes.items() if (change := size - len(members[task].held))}
-
-    def changing_kind(self, sizes: Mapping[str, int], kinds: Mapping[str, str]) -> list[str]:
-        """Return the tasks that hold nodes of a kind other than the planned one; tasks of size 0 are left out."""
-        members = self._members
-        return [
-            task
-            for task, size in sizes.items()
-            if size and members[task].held and members[task].kind != kinds.get(task, ANY_KIND)
-        ]
 
     def assign(self, task: str, nodes: Mapping[str, int], kind: str = ANY_KIND) -> None:
         """Assign nodes (node -> group) to a task without nodes of another kind."""
-        member = self._members[task]
+        member = self[task]
         member.advance_to(self.now_s)
         if self.turn_s and not member.held:
             member.past = replace(member.past, started_s=self.now_s)
@@ -339,28 +268,23 @@ class TaskTable:
 
     def withdraw(self, task: str, nodes: Iterable[str]) -> None:
         """Remove nodes from a task."""
-        self._members[task].advance_to(self.now_s)
-        held = self._members[task].held
+        member = self[task]
+        member.advance_to(self.now_s)
         for node in nodes:
-            del held[node], self._owner[node]
+            del member.held[node], self._owner[node]
 
     def release_all(self, task: str) -> tuple[str, ...]:
         """Remove all nodes from a task and return them."""
-        nodes = self._members[task].nodes
+        nodes = self[task].nodes
         self.withdraw(task, nodes)
         return nodes
 
     def lose(self, nodes: Iterable[str]) -> dict[str, list[str]]:
         """Remove departed nodes from their tasks; return task -> its losses."""
         losses: dict[str, list[str]] = {}
-        owner = self._owner
         for node in nodes:
-            if (task := owner.pop(node, None)) is not None:
-                losses.setdefault(task, []).append(node)
+            if node in self._owner:
+                losses.setdefault(self._owner[node], []).append(node)
         for task, lost in losses.items():
-            member = self._members[task]
-            member.advance_to(self.now_s)
-            held = member.held
-            for node in lost:
-                del held[node]
+            self.withdraw(task, lost)
         return losses
