@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from bftrain.deciding.levels import GroupLevels, LevelCoupling, UserGroup
-from bftrain.deciding.objectives import Entries, isolated_speeds, speed, speed_of_one, task_field
+from bftrain.deciding.objectives import Entries, TableObjective, isolated_speeds, speed, speed_of_one, task_field
 from bftrain.ports import ObjectiveCapabilities
 from bftrain.values.problem import CompetingTask
 from bftrain.values.sharing import Entity, Inside
@@ -85,69 +87,43 @@ def _nodes(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
     return np.where(speed(task, sizes) > 0.0, sizes, 0).astype(np.float64)
 
 
-_BY_HISTORY = ObjectiveCapabilities(level_coupling=True, uses_history=True, uses_work_left=False)
+def _raise_worst_off(scores_of: Scores, table: ValueTable, *, all_in_turn: bool = False) -> ValueTable:
+    """Return the table that raises the worst-off task first; of equal plans it prefers the one with most samples.
 
-
-@dataclass(frozen=True, slots=True)
-class FairObjective:
-    """Raise the worst-off task first; of plans with equal worst-off tasks prefer the one with most samples.
-
-    ``scores`` computes the benefit of every table entry for its task, and which tasks count.
+    ``scores_of`` computes the benefit of every table entry for its task, and which tasks count.
     With ``all_in_turn``, once the worst-off task cannot be raised, the next task is, and so on. Otherwise the number of
     considered tasks is one more than must wait for lack of nodes: a task without nodes must not make all plans equal.
     """
-
-    name: str
-    scores: Scores
-    all_in_turn: bool = False
-    worth: Callable[[CompetingTask, NDArray[np.int64]], Entries] = speed
-    capabilities: ObjectiveCapabilities = _BY_HISTORY
-
-    def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
-        """Return the samples per second of a task alone, or another ``worth``."""
-        return self.worth(task, sizes)
-
-    def recast(self, table: ValueTable) -> ValueTable:
-        """Return the table to solve: entries are benefits, and the coupling raises the worst-off first."""
-        scores, counts = self.scores(table)
-        counted = raisable(scores, counts)
-        first = None if self.all_in_turn else count_waiting(table, scores, counted) + 1
-        coupling = LevelCoupling(counted=counted, spare=_spare(table), first=first)
-        return ValueTable(problem=table.problem, values=scores, coupling=coupling)
+    scores, counts = scores_of(table)
+    counted = raisable(scores, counts)
+    first = None if all_in_turn else count_waiting(table, scores, counted) + 1
+    coupling = LevelCoupling(counted=counted, spare=_spare(table), first=first)
+    return ValueTable(problem=table.problem, values=scores, coupling=coupling)
 
 
-@dataclass(frozen=True, slots=True)
-class HierarchicalObjective:
-    """Users share by weight, and each divides their nodes over their tasks: evenly by weight, or in order.
+def _raise_worst_off_user(table: ValueTable) -> ValueTable:
+    """Return the table by which users share by weight, and each divides their nodes: evenly by weight, or in order.
 
     The benefit of a user is the service of their tasks, past and over the horizon, in seconds of an equal share.
     """
-
-    name: str
-    capabilities: ObjectiveCapabilities = _BY_HISTORY
-
-    values = staticmethod(speed)
-
-    def recast(self, table: ValueTable) -> ValueTable:
-        """Return the table to solve: entries are service, and the coupling groups tasks by user."""
-        problem = table.problem
-        scores, counts = _service(table, np.ones(len(problem.tasks)))
-        of_user: dict[str, list[int]] = {}
-        for place in raisable(scores, counts):
-            of_user.setdefault(problem.tasks[place].user, []).append(place)
-        plain = Entity()
-        groups = tuple(
-            UserGroup(
-                name=user,
-                places=tuple(places),
-                weights=tuple(problem.tasks[place].weight for place in places),
-                weight=problem.entities.get(user, plain).weight,
-                fifo=problem.entities.get(user, plain).inside is Inside.FIFO,
-            )
-            for user, places in of_user.items()
+    problem = table.problem
+    scores, counts = _service(table, np.ones(len(problem.tasks)))
+    of_user: dict[str, list[int]] = {}
+    for place in raisable(scores, counts):
+        of_user.setdefault(problem.tasks[place].user, []).append(place)
+    plain = Entity()
+    groups = tuple(
+        UserGroup(
+            name=user,
+            places=tuple(places),
+            weights=tuple(problem.tasks[place].weight for place in places),
+            weight=problem.entities.get(user, plain).weight,
+            fifo=problem.entities.get(user, plain).inside is Inside.FIFO,
         )
-        coupling = GroupLevels(groups=groups, spare=_spare(table), one_kind=len(problem.by_kind) == 1)
-        return ValueTable(problem=problem, values=scores, coupling=coupling)
+        for user, places in of_user.items()
+    )
+    coupling = GroupLevels(groups=groups, spare=_spare(table), one_kind=len(problem.by_kind) == 1)
+    return ValueTable(problem=problem, values=scores, coupling=coupling)
 
 
 def _allowed(table: ValueTable, scores: Entries) -> Entries:
@@ -263,14 +239,19 @@ def _speeds(table: ValueTable) -> Entries:
     return np.maximum(np.where(np.isfinite(table.values), table.values, 0.0), 0.0) / table.problem.horizon_s
 
 
-max_min = FairObjective("max-min", service)
-max_min_plain = FairObjective("max-min-plain", node_time, worth=_nodes)
-water_filling = FairObjective("water-filling", service, all_in_turn=True)
-finish_time = FairObjective(
-    "finish-time", on_time, capabilities=ObjectiveCapabilities(level_coupling=True, uses_history=True)
+_BY_HISTORY = ObjectiveCapabilities(level_coupling=True, uses_history=True, uses_work_left=False)
+_BY_WORK = ObjectiveCapabilities(level_coupling=True)
+
+max_min = TableObjective("max-min", partial(_raise_worst_off, service), capabilities=_BY_HISTORY)
+max_min_plain = TableObjective("max-min-plain", partial(_raise_worst_off, node_time), _nodes, _BY_HISTORY)
+water_filling = TableObjective(
+    "water-filling", partial(_raise_worst_off, service, all_in_turn=True), capabilities=_BY_HISTORY
 )
-max_min_now = FairObjective(
-    "max-min-now", speedup, capabilities=ObjectiveCapabilities(level_coupling=True, uses_work_left=False)
+finish_time = TableObjective(
+    "finish-time", partial(_raise_worst_off, on_time), capabilities=replace(_BY_WORK, uses_history=True)
 )
-makespan = FairObjective("makespan", pace, capabilities=ObjectiveCapabilities(level_coupling=True))
-hierarchical = HierarchicalObjective("hierarchical")
+max_min_now = TableObjective(
+    "max-min-now", partial(_raise_worst_off, speedup), capabilities=replace(_BY_WORK, uses_work_left=False)
+)
+makespan = TableObjective("makespan", partial(_raise_worst_off, pace), capabilities=_BY_WORK)
+hierarchical = TableObjective("hierarchical", _raise_worst_off_user, capabilities=_BY_HISTORY)

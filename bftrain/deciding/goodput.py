@@ -16,14 +16,13 @@ plain fractions would give short tasks more nodes than they use well, and long t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from msgspec.structs import replace
 
-from bftrain.deciding.objectives import NormalisedObjective, speed, speed_of_one
+from bftrain.deciding.objectives import TableObjective, speed, speed_of_one, with_entries
 from bftrain.ports import WORK_LEFT
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import CompetingTask
@@ -149,11 +148,5 @@ def _parts_of_work(table: ValueTable) -> Entries:
     return weights[:, None] * np.sqrt(done / (left_s * single)[:, None])
 
 
-@dataclass(frozen=True, slots=True)
-class GoodputObjective(NormalisedObjective):
-    """The sum over tasks of the square root of the fraction of their remaining work done over the horizon."""
-
-    values = staticmethod(progress)
-
-
-goodput = GoodputObjective("goodput", _parts_of_work, WORK_LEFT)
+# The sum over tasks of the square root of the fraction of their remaining work done over the horizon
+goodput = TableObjective("goodput", partial(with_entries, _parts_of_work), progress, WORK_LEFT)

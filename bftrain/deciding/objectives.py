@@ -1,10 +1,10 @@
-"""Built-in objectives without levels, and a wrapper that turns a function ``(task, sizes) -> values`` into one."""
+"""Built-in objectives without levels, and the classes of all built-in objectives, which consist of functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 import numpy as np
@@ -19,17 +19,16 @@ from bftrain.values.task import TaskSpec
 Entries = NDArray[np.float64]
 
 
+Values = Callable[[CompetingTask, NDArray[np.int64]], Entries]
+
+
 @dataclass(frozen=True, slots=True)
 class FunctionObjective:
     """An objective defined by a function of a task and an array of sizes."""
 
     name: str
-    function: Callable[[CompetingTask, NDArray[np.int64]], Entries]
+    values: Values
     capabilities: ObjectiveCapabilities = WORK_LEFT
-
-    def values(self, task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
-        """Call the function."""
-        return self.function(task, sizes)
 
 
 def speed(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
@@ -148,21 +147,21 @@ def task_field(table: ValueTable, field: str) -> Entries:
 
 
 @dataclass(frozen=True, slots=True)
-class NormalisedObjective:
-    """A sum over tasks, computed by ``entries_of`` from their samples per second: any solver can optimise it."""
+class TableObjective:
+    """An objective on all tasks: ``recast`` returns the table to solve from the table of ``values``."""
 
     name: str
-    entries_of: Callable[[ValueTable], Entries]
+    recast: Callable[[ValueTable], ValueTable]
+    values: Values = speed
     capabilities: ObjectiveCapabilities = SPEED_ALONE
 
-    values = staticmethod(speed)
 
-    def recast(self, table: ValueTable) -> ValueTable:
-        """Return the table to solve."""
-        if not table.problem.tasks:
-            return table
-        entries = self.entries_of(table)
-        return ValueTable(problem=table.problem, values=np.where(np.isfinite(table.values), entries, -np.inf))
+def with_entries(entries_of: Callable[[ValueTable], Entries], table: ValueTable) -> ValueTable:
+    """Return the table of a sum over tasks, which any solver can maximise."""
+    if not table.problem.tasks:
+        return table
+    entries = entries_of(table)
+    return ValueTable(problem=table.problem, values=np.where(np.isfinite(table.values), entries, -np.inf))
 
 
 def negative_times_to_end(table: ValueTable) -> Entries:
@@ -211,6 +210,6 @@ def _prefer_running_tasks(entries: Entries, runs: NDArray[np.bool_], counts: NDA
     return np.where(counts[:, None], np.where(valid, entries, -1.0 - 2.0 * most), 0.0)
 
 
-completion = NormalisedObjective("completion", negative_times_to_end, WORK_LEFT)
-proportional = NormalisedObjective("proportional", log_relative_speeds)
-cost = NormalisedObjective("cost", samples_per_price)
+completion = TableObjective("completion", partial(with_entries, negative_times_to_end), capabilities=WORK_LEFT)
+proportional = TableObjective("proportional", partial(with_entries, log_relative_speeds))
+cost = TableObjective("cost", partial(with_entries, samples_per_price))
