@@ -104,7 +104,7 @@ def _placement(settings: Settings) -> Placement:
     found: Placement = registry.load("placement", usual if settings.placement == AUTO else settings.placement)
     if not isinstance(found, ConsolidatedPlacement):
         return found
-    return found.in_places((rack_of(settings.racks), host_of) if settings.racks else (host_of,))
+    return type(found)((rack_of(settings.racks), host_of) if settings.racks else (host_of,))
 
 
 def find_solver(name: str) -> Solver:

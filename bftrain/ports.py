@@ -190,7 +190,6 @@ class Metric(NamedPart, Protocol):
         """Return a number of ``run`` for each of the names, ``None`` for unknown ones."""
 
 
-@runtime_checkable
 class Placement(Protocol):
     """Chooses nodes once sizes are decided. Nodes that became idle together carry the same group number."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 import msgspec
 
 from bftrain.errors import BadInput, BrokenPlugin, UnknownName, described, fold
-from bftrain.ports import Placement, SharingPolicy, Solver
+from bftrain.ports import SharingPolicy, Solver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -172,7 +172,8 @@ _REMOVED: Final[Mapping[tuple[Port, str], str]] = {
 
 # Protocols of parts used as registered: an admission, a queue policy or a scheduler is created from settings, a reader
 # recognises files, and an objective may also be a plain function, which bftrain.parts wraps
-_CONTRACTS: Final[Mapping[Port, type]] = {"solver": Solver, "placement": Placement, "sharing": SharingPolicy}
+_CONTRACTS: Final[Mapping[Port, type]] = {"solver": Solver, "sharing": SharingPolicy}
+_WITHOUT_PLUGINS: Final = {"placement"}
 
 
 class RegisteredPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,7 +219,7 @@ def parts(port: Port) -> dict[str, RegisteredPart]:
     """
     found = {name: _built_in(port, name) for name in BUILT_IN[port]}
     taken_names = {fold(name): part for name, part in found.items()}
-    for entry in entry_points(group=f"bftrain.{port}"):
+    for entry in entry_points(group=f"bftrain.{port}") if port not in _WITHOUT_PLUGINS else ():
         origin = entry.dist.name if entry.dist else "an unknown package"
         part = RegisteredPart(port=port, name=entry.name, target=entry.value, origin=origin)
         taken = taken_names.setdefault(fold(entry.name), part)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from bftrain.deciding.admission_control import AdmissionSnapshot
 from bftrain.deciding.node_stay import NodeStay
-from bftrain.deciding.placement import GroupedPlacement, NeighbourPlacement
+from bftrain.deciding.placement import NeighbourPlacement
 from bftrain.deciding.pool import NodePool
 from bftrain.deciding.task_table import TaskEntry, TaskHistory, TaskTable
-from bftrain.errors import BadInput, BrokenPlugin, raised
+from bftrain.errors import BadInput
 from bftrain.node_units import host_of
 from bftrain.ports import Placement
 from bftrain.values import events as happened
-from bftrain.values import wire
 from bftrain.values.actions import Action, Cause, Grow, Release, Shrink, Start, Stop
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.events import Event, NodesJoined, NodesLeft
@@ -32,6 +29,7 @@ _SHRINK: Final = Shrink(task="task", nodes=("node",))
 _PREEMPTED: Final = Shrink(task="task", nodes=("node",), cause=Cause.PREEMPTED)
 _STOP: Final = Stop(task="task", nodes=("node",))
 _RELEASE: Final = Release(nodes=("node",))
+_SAVED: Final = ("failures", "work_left_samples", "paused")  # fields of tasks that snapshots hold unchanged
 
 
 class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -76,15 +74,6 @@ class HarvesterSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     node_stay: NodeStay = NodeStay()  # missing in journals of earlier versions
     only_measured: bool | None = None  # whether all events since the last decision were measurements; None: no events
 
-    def same_as(self, other: HarvesterSnapshot) -> bool:
-        """Return whether both have equal JSON, except for the sequence of free nodes, which placements define."""
-        return wire.encode(self._in_order) == wire.encode(other._in_order)
-
-    @property
-    def _in_order(self) -> HarvesterSnapshot:
-        free = [replace(group, nodes=tuple(sorted(group.nodes))) for group in self.free]
-        return replace(self, free=tuple(sorted(free, key=lambda group: group.number)))
-
 
 class AllocationState:
     """The state of a Harvester: pool and task table, changed together. ``notes`` collects remarks on odd events."""
@@ -92,7 +81,6 @@ class AllocationState:
     def __init__(self, placement: Placement, max_failures: int, place_of: Callable[[str], str] = host_of) -> None:
         self._placement = placement
         self._max_failures = max_failures
-        self._trusted = type(placement) in (GroupedPlacement, NeighbourPlacement)  # their choices need no check
         self.pool = NodePool()
         self.task_table = TaskTable(place_of)
         self.notes: list[str] = []
@@ -122,11 +110,9 @@ class AllocationState:
             UnfinishedTask(
                 spec=member.spec,
                 held=tuple(member.held.items()),
-                failures=member.failures,
-                work_left_samples=member.work_left_samples,
-                paused=member.paused,
                 kind=member.kind if member.held else ANY_KIND,
                 past=member.past,
+                **{name: getattr(member, name) for name in _SAVED},
             )
             for member in self.task_table.values()
         )
@@ -136,17 +122,8 @@ class AllocationState:
         now_s = snapshot.time_s or 0.0
         for task in snapshot.tasks:
             past = task.past or TaskHistory(submitted_s=task.spec.submit_s, since_s=now_s)
-            self.task_table.add(
-                TaskEntry(
-                    task.spec,
-                    past,
-                    held=dict(task.held),
-                    kind=task.kind,
-                    failures=task.failures,
-                    work_left_samples=task.work_left_samples,
-                    paused=task.paused,
-                )
-            )
+            same = {name: getattr(task, name) for name in _SAVED}
+            self.task_table.add(TaskEntry(task.spec, past, held=dict(task.held), kind=task.kind, **same))
         held = {node: group for task in snapshot.tasks for node, group in task.held}
         free = {group.number: group.nodes for group in snapshot.free}
         kinds = {node: task.kind for task in snapshot.tasks if task.kind for node, _ in task.held}
@@ -264,7 +241,7 @@ class AllocationState:
 
         A task that moves to nodes of another kind releases all its nodes and starts again.
         """
-        tasks, pool, placement = self.task_table, self.pool, self._placement
+        tasks, pool = self.task_table, self.pool
         if pool.counts:
             for name, size in sizes.items():
                 if size and tasks[name].held and tasks[name].kind != kinds.get(name, ANY_KIND):
@@ -275,9 +252,7 @@ class AllocationState:
             if difference == -len(held):
                 yield from self._stop(name)
             elif difference < 0:
-                nodes = self._checked_nodes(
-                    partial(placement.give_up, held, -difference), -difference, held.__contains__
-                )
+                nodes = tuple(self._placement.give_up(held, -difference))
                 tasks.withdraw(name, nodes)
                 pool.give_back(nodes)
                 yield unchecked(_SHRINK, task=name, nodes=nodes)
@@ -288,27 +263,10 @@ class AllocationState:
 
     def _grow(self, task: str, count: int, kind: str) -> Action:
         held, pool = self.task_table[task].held, self.pool
-        choose_nodes = partial(self._placement.take, held, pool.free_of(kind), count)
-        nodes = self._checked_nodes(choose_nodes, count, partial(pool.is_free, kind=kind))
+        nodes = tuple(self._placement.take(held, pool.free_of(kind), count))
         template = _GROW if held else _START
         self.task_table.assign(task, pool.take(nodes), kind)
         return unchecked(template, task=task, nodes=nodes)
-
-    def _checked_nodes(
-        self, choose_nodes: Callable[[], Iterable[str]], count: int, allowed: Callable[[str], bool]
-    ) -> tuple[str, ...]:
-        if self._trusted:
-            return tuple(choose_nodes())
-        where, fix = f"placement '{self._placement.name}'", "use the built-in 'grouped'"
-        try:
-            nodes = tuple(choose_nodes())
-            fine = len(nodes) == count == len(set(nodes)) and all(map(allowed, nodes))
-        except Exception as error:
-            raise BrokenPlugin(raised(error), where=where, fix=fix) from error
-        if not fine:
-            what = f"was asked for {count} nodes and returned {len(nodes)} that are not all distinct and free"
-            raise BrokenPlugin(what, where=where, fix=fix)
-        return nodes
 
     def follow(self, actions: Iterable[Action]) -> None:
         """Apply the actions of an earlier decision, node by node."""

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from copy import copy
 from functools import lru_cache
 from types import MappingProxyType
-
-from msgspec.structs import force_setattr
 
 from bftrain.deciding.pool import NodePool
 from bftrain.deciding.task_table import TaskEntry
 from bftrain.values.curve import ANY_KIND, SpeedCurve
 from bftrain.values.problem import CompetingTask
 from bftrain.values.spread import SpreadSpeeds
+from bftrain.values.wire import unchecked
 
 
 class ExpectedSpread:
@@ -47,10 +45,7 @@ class ExpectedSpread:
         known = entry.expected
         if known is not None and known[0] is task and known[1].curve is curve and dict(known[1].curves) == curves:
             return known[1]
-        found = copy(task)  # msgspec checks no copy: what changes below are curves
-        force_setattr(found, "curve", curve)
-        if curves:
-            force_setattr(found, "curves", MappingProxyType(curves))
+        found = unchecked(task, curve=curve, curves=MappingProxyType(curves) if curves else task.curves)
         entry.expected = (task, found)
         return found
 

@@ -17,7 +17,7 @@ plain fractions would give short tasks more nodes than they use well, and long t
 from __future__ import annotations
 
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -26,15 +26,17 @@ from bftrain.deciding.objectives import TableObjective, speed, speed_of_one, wit
 from bftrain.ports import WORK_LEFT
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.problem import CompetingTask
+from bftrain.values.task import TaskSpec
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bftrain.deciding.objectives import Entries
     from bftrain.values.batch_scaling import BatchScaling
+    from bftrain.values.spread import SpreadSpeeds
     from bftrain.values.table import ValueTable
-    from bftrain.values.task import TaskSpec
 
+T = TypeVar("T", TaskSpec, CompetingTask)
 _LARGEST: Final = 2.0**53  # floats represent all whole numbers up to here
 _NEVER: Final = 1e300  # samples: stands for a fixed time so long that computing time is negligible
 
@@ -65,24 +67,26 @@ def batches_by_size(task: TaskSpec, kind: str = "", *, chosen: bool = True) -> t
     return _tabulated(curve, task.batch, task.max_nodes, chosen=chosen)[0]
 
 
-def by_progress(task: TaskSpec, *, chosen: bool = True) -> TaskSpec:
+def by_progress(task: T, *, chosen: bool = True) -> T:
     """Return the task with speeds replaced by progress, at the batches of :func:`batches_by_size`, and without batches.
 
     Its work, in samples of the initial batch, divided by its speed is then the time that it takes.
     """
-    if task.batch is None:
+    batch = task.batch
+    if batch is None:
         return task
-    batch, most = task.batch, task.max_nodes
-    curves = {kind: _tabulated(curve, batch, most, chosen=chosen)[1] for kind, curve in task.curves.items()}
-    spread = task.spread
-    if spread is not None:
-        known = [
-            each if each.curve is None else replace(each, curve=_tabulated(each.curve, batch, most, chosen=chosen)[1])
-            for each in spread.speeds
-        ]
-        spread = replace(spread, speeds=tuple(known))
-    own = _tabulated(task.curve, batch, most, chosen=chosen)[1]
-    return replace(task, curve=own, curves=curves, batch=None, spread=spread)
+
+    def made(curve: SpeedCurve) -> SpeedCurve:
+        return _tabulated(curve, batch, task.max_nodes, chosen=chosen)[1]
+
+    found = replace(
+        task, curve=made(task.curve), curves={kind: made(curve) for kind, curve in task.curves.items()}, batch=None
+    )
+    spread: SpreadSpeeds | None = getattr(task, "spread", None)  # tasks in decisions have their expected speeds
+    if spread is None:
+        return found
+    speeds = [each if each.curve is None else replace(each, curve=made(each.curve)) for each in spread.speeds]
+    return replace(found, spread=replace(spread, speeds=tuple(speeds)))
 
 
 @lru_cache(maxsize=512)  # tasks of one model are equal
@@ -132,14 +136,8 @@ def _parts_of_work(table: ValueTable) -> Entries:
     the longest time on one node, and all tasks count equally if no end is known.
     """
     horizon_s, tasks = table.problem.horizon_s, table.problem.tasks
-    single = np.empty(len(tasks))
-    for place, task in enumerate(tasks):
-        if task.batch is not None:  # tasks from a Harvester have progress as their speed already
-            batch, most = task.batch, task.max_nodes
-            curves = {kind: _tabulated(curve, batch, most, chosen=True)[1] for kind, curve in task.curves.items()}
-            own = _tabulated(task.curve, batch, most, chosen=True)[1]
-            task = replace(task, curve=own, curves=curves, batch=None)  # noqa: PLW2901 - seen from here on
-        single[place] = speed_of_one(task)
+    # Tasks from a Harvester have progress as their speed already
+    single: Entries = np.array([speed_of_one(by_progress(task)) for task in tasks])
     work = np.array([np.nan if task.work_left_samples is None else task.work_left_samples for task in tasks])
     left_s = np.fmax(work / single, horizon_s)  # the horizon if the work is unknown
     left_s = np.where(np.isnan(work), left_s.max(), left_s)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -36,6 +36,16 @@ from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.task import TaskSpec
 from bftrain.values.wire import NOTHING, unchecked
+
+_NOBODY_COMPETES: Final = Solution(
+    sizes={},
+    value=0.0,
+    bound=0.0,
+    termination=Termination.OPTIMAL,
+    quality=Quality.PROVEN,
+    solver="the solver",
+    solver_words="nobody competes",
+)
 
 
 class DecisionRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -314,19 +324,7 @@ class Harvester:
         ``hurry`` is a reason not to wait for the solver: then the fallback's sizes are used.
         """
         if question.problem is None:
-            return ChosenSizes(
-                sizes={},
-                value=0.0,
-                solution=Solution(
-                    sizes={},
-                    value=0.0,
-                    bound=0.0,
-                    termination=Termination.OPTIMAL,
-                    quality=Quality.PROVEN,
-                    solver=self._solver.name,
-                    solver_words="nobody competes",
-                ),
-            )
+            return ChosenSizes(sizes={}, value=0.0, solution=unchecked(_NOBODY_COMPETES, solver=self._solver.name))
         begun = self._clock()
         table = self._tabulator.table(question.problem)
         limits = limits_after(self._limits, self._clock() - begun)

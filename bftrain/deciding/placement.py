@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from bftrain.node_units import host_of, is_slot
 
 K = TypeVar("K", int, str)
+P = TypeVar("P", str, tuple[str, ...])
 
 
 class GroupedPlacement:
@@ -159,10 +160,6 @@ class ConsolidatedPlacement:
     def __init__(self, levels: Sequence[PlaceOf] = (host_of,)) -> None:
         self._levels = tuple(levels)  # the largest places first
 
-    def in_places(self, levels: Sequence[PlaceOf]) -> ConsolidatedPlacement:
-        """Return the same for other places."""
-        return type(self)(levels)
-
     def give_up(self, held: Mapping[str, int], count: int) -> Sequence[str]:
         """Return nodes to release, from the places with the fewest nodes of the task."""
         return _few(list(held), count, self._levels)
@@ -179,47 +176,37 @@ class ScatteredPlacement(ConsolidatedPlacement):
 
     def give_up(self, held: Mapping[str, int], count: int) -> Sequence[str]:
         """Return nodes to release, from the places with the most nodes of the task."""
-        at, mine = self._by_all(held), self._held(held)
-        chosen: list[str] = []
-        for _ in range(count):
-            place = max((place for place in at if at[place]), key=lambda each: (self._at(mine, each), each))
-            chosen.append(at[place].pop())
-            mine.subtract(_within(place))
-        return chosen
+        return self._one_by_one(held, held, count, leaving=True)
 
     def take(self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int) -> Sequence[str]:
         """Take nodes from the places with fewest nodes of the task; ties: the most free nodes."""
-        at, mine = self._by_all(node for group in free.values() for node in group), self._held(held)
+        return self._one_by_one((node for group in free.values() for node in group), held, count, leaving=False)
+
+    def _one_by_one(self, nodes: Iterable[str], held: Iterable[str], count: int, *, leaving: bool) -> list[str]:
+        at = _by_place(sorted(nodes, key=position, reverse=True), self._place)
+        mine = Counter(part for node in held for part in _parts(self._place(node)))
+
+        def rank(place: Place) -> tuple[object, ...]:
+            return tuple(mine[part] for part in _parts(place)), 0 if leaving else -len(at[place]), place
+
         chosen: list[str] = []
         for _ in range(count):
-            places = (place for place in at if at[place])
-            place = min(places, key=lambda each: (self._at(mine, each), -len(at[each]), each))
+            place = (max if leaving else min)((place for place in at if at[place]), key=rank)
             chosen.append(at[place].pop())
-            mine.update(_within(place))
+            mine.update(dict.fromkeys(_parts(place), -1 if leaving else 1))
         return chosen
 
-    def _by_all(self, nodes: Iterable[str]) -> dict[Place, list[str]]:
-        """Return nodes by rack and host, from the last to the first."""
-        found: dict[Place, list[str]] = {}
-        for node in sorted(nodes, key=position, reverse=True):
-            found.setdefault(tuple(place_of(node) for place_of in self._levels), []).append(node)
-        return found
-
-    def _held(self, held: Iterable[str]) -> Counter[Place]:
-        return Counter(within for node in held for within in _within(tuple(each(node) for each in self._levels)))
-
-    @staticmethod
-    def _at(mine: Counter[Place], place: Place) -> tuple[int, ...]:
-        """Return the task's nodes in the rack, and on the host."""
-        return tuple(mine[within] for within in _within(place))
+    def _place(self, node: str) -> Place:
+        return tuple(place_of(node) for place_of in self._levels)
 
 
-def _within(place: Place) -> list[Place]:
+def _parts(place: Place) -> list[Place]:
+    """Return the rack of a place, and its host."""
     return [place[: depth + 1] for depth in range(len(place))]
 
 
-def _by_place(nodes: Iterable[str], place_of: PlaceOf) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def _by_place(nodes: Iterable[str], place_of: Callable[[str], P]) -> dict[P, list[str]]:
+    found: dict[P, list[str]] = {}
     for node in nodes:
         found.setdefault(place_of(node), []).append(node)
     return found

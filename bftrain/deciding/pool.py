@@ -61,9 +61,9 @@ class NodePool:
         self.free = {group: dict.fromkeys(nodes) for group, nodes in free.items()}
         self.next_group = next_group
 
-    def is_free(self, node: str, kind: str | None = None) -> bool:
-        """Return whether ``node`` is idle, not allocated, and of ``kind`` if given."""
-        return node in self.free.get(self._group.get(node, -1), ()) and (kind is None or kind == self.kind_of(node))
+    def is_free(self, node: str) -> bool:
+        """Return whether ``node`` is idle, and not allocated."""
+        return node in self.free.get(self._group.get(node, -1), ())
 
     def join(self, nodes: Collection[str], kind: str = ANY_KIND) -> list[str]:
         """Add nodes as one new group; return those already in the pool, which stay unchanged."""

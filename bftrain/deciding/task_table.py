@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import replace
 
 from bftrain.deciding.goodput import by_progress
 from bftrain.deciding.node_stay import CostFit, costs_of
@@ -18,6 +17,7 @@ from bftrain.values.curve import ANY_KIND
 from bftrain.values.events import TaskMeasured
 from bftrain.values.problem import CompetingTask
 from bftrain.values.task import TaskSpec
+from bftrain.values.wire import unchecked
 
 if TYPE_CHECKING:
     from bftrain.values.curve import SpeedCurve
@@ -43,13 +43,8 @@ class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         passed_s = now_s - self.since_s
         if passed_s <= 0.0:
             return self
-        return TaskHistory(
-            submitted_s=self.submitted_s,
-            since_s=now_s,
-            held_node_s=self.held_node_s + passed_s * size,
-            done_samples=self.done_samples + passed_s * speed,
-            started_s=self.started_s,
-        )
+        held_node_s, done_samples = self.held_node_s + passed_s * size, self.done_samples + passed_s * speed
+        return replace(self, since_s=now_s, held_node_s=held_node_s, done_samples=done_samples)
 
 
 def speed_at(curve: SpeedCurve, size: int) -> float:
@@ -198,9 +193,7 @@ class TaskEntry:
                 work_left_samples=self.work_left_samples,
                 **changing,  # type: ignore[arg-type]  # each is of its field's type
             )
-        seen = copy(self._checked)  # copies are not checked: the fields changed below were computed here, within bounds
-        for name, value in changing.items():
-            force_setattr(seen, name, value)
+        seen = unchecked(self._checked, **changing)  # computed here, within bounds
         if spec.deadline_s is None and not history:
             if len(self._descriptions) >= _MOST_DESCRIPTIONS:
                 self._descriptions.clear()

@@ -1,4 +1,4 @@
-"""The conformance suite for admissions, placements and metrics."""
+"""The conformance suite for admissions and metrics."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from bftrain.deciding.admission import FirstComeAdmission
 from bftrain.deciding.allocation_state import HarvesterSnapshot
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
-from bftrain.deciding.placement import grouped
 from bftrain.errors import BftrainError
 from bftrain.parts import measured, resolve_metric
-from bftrain.ports import Admission, Availability, Placement, SolverCapabilities
+from bftrain.ports import Admission, Availability, SolverCapabilities
 from bftrain.values import wire
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskFinished, TaskSubmitted
@@ -43,7 +41,7 @@ def check_admission(factory: Callable[..., Any], **settings: object) -> None:
         return checked
 
     for seed in range(_SEQUENCES):
-        one, two = _harvester(made(), grouped), _harvester(made(), grouped)
+        one, two = _harvester(made()), _harvester(made())
         for number, moment in enumerate(_random_events(seed)):
             try:
                 for core in (one, two):
@@ -60,21 +58,9 @@ def check_admission(factory: Callable[..., Any], **settings: object) -> None:
                 core.finish_decision(asked, core.answer(asked))
             if number == _MOMENTS // 2:  # a restart: from here on the second one runs from restored state
                 kept = wire.encode(two.snapshot)
-                two = _harvester(made(), grouped)
+                two = _harvester(made())
                 two.restore(wire.decode(kept, HarvesterSnapshot))
                 _require(wire.encode(two.snapshot) == kept, "does not restore its saved state exactly")
-
-
-def check_placement(placement: Placement) -> None:
-    """Test a placement with random sequences of events: it must return the requested number of free nodes."""
-    _require(isinstance(placement, Placement), "does not implement bftrain.ports.Placement")
-    for seed in range(_SEQUENCES):
-        core = _harvester(FirstComeAdmission(MAX_TASKS), placement)
-        for moment in _random_events(seed):
-            try:
-                core.handle(*moment)
-            except BftrainError as error:
-                raise Nonconformance(str(error)) from error
 
 
 def check_metric(metric: Callable[..., object], run: object) -> None:
@@ -88,15 +74,8 @@ def check_metric(metric: Callable[..., object], run: object) -> None:
     _require(repr(first) == repr(second), "returns other numbers when called again")
 
 
-def _harvester(admission: Admission, placement: Placement) -> Harvester:
-    return Harvester(
-        solver=_InOrderSolver(),
-        objective=throughput,
-        admission=admission,
-        placement=placement,
-        max_failures=2,
-        entities=USERS,
-    )
+def _harvester(admission: Admission) -> Harvester:
+    return Harvester(solver=_InOrderSolver(), objective=throughput, admission=admission, max_failures=2, entities=USERS)
 
 
 class _InOrderSolver:

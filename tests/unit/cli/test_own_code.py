@@ -59,17 +59,6 @@ class Admission:
         return list(queue)[: self.most]
 
 
-class Placement:
-    name = "outside"
-
-    def give_up(self, held, count):
-        return list(held)[-count:]
-
-    def take(self, held, free, count):
-        used.append("placement")
-        return [node for nodes in free.values() for node in nodes][-count:]
-
-
 def metric(run):
     used.append("metric")
     return len(run.tasks)
@@ -108,7 +97,7 @@ class Round:
         return -contenders.submit_s
 
 
-solver, placement, sharing = Solver(), Placement(), Sharing()
+solver, sharing = Solver(), Sharing()
 
 
 def queue_policy(options):
@@ -143,7 +132,6 @@ TARGETS = {
     "solver": "solver",
     "objective": "objective",
     "admission": "Admission",
-    "placement": "placement",
     "metric": "metric",
     "sharing": "sharing",
     "queue_policy": "queue_policy",
@@ -179,20 +167,20 @@ def used(place: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_doctor_lists_a_part_for_every_port(bftrain: CommandLine, used: list[str]) -> None:
-    assert set(TARGETS) == set(registry.PORTS)
+    assert {*TARGETS, "placement"} == set(registry.PORTS), "placements are built in"
     findings = json.loads(bftrain("doctor", "--json").out)
     ours = {one["kind"]: one["state"] for one in findings if one["name"] == "outside (outside-parts)"}
     assert (ours, used) == (dict.fromkeys(TARGETS, "ok"), [])
 
 
 def test_a_replay_is_made_of_them(bftrain: CommandLine, used: list[str], place: Path) -> None:
-    names = ("--solver", "--objective", "--placement", "--metrics")
+    names = ("--solver", "--objective", "--metrics")
     options = [word for name in names for word in (name, "outside")]
     ended = bftrain(*REPLAY.split(), *options, "--admission", "outside=1")
     assert ended.code == 0, ended.err
     summary = json.loads((place / "out" / "summary.json").read_text())
     assert (summary["solver"], summary["objective"], summary["metrics"]) == ("outside", "outside", {"outside": 3.0})
-    assert set(used) == {"solver", "objective", "admission", "placement", "metric"}
+    assert set(used) == {"solver", "objective", "admission", "metric"}
     competing = (place / "out" / "decisions.csv").read_text().splitlines()[1:]
     assert all(row.split(",")[4] in {"0", "1"} for row in competing)
 
@@ -248,7 +236,6 @@ LINE = ".py:2: return [][7]"
         ("schedule jobs.swf -o out --policy mine.py:Raising", "policy 'raising', "),
         ("schedule jobs.swf -o out --policy mine.py:Unmakeable", "policy 'mine.py:Unmakeable': cannot be created"),
         (f"{REPLAY} --objective of_plugin", "objective 'of_plugin', task '"),
-        (f"{REPLAY} --placement of_plugin", "placement 'raising': raised"),
         (f"{ROUNDS} --policy of_sharing", "policy 'raising', round 0 at 0 s: raised"),
         ("schedule jobs.swf -o out --policy of_plugin", "policy 'raising', "),
         ("import jobs.swf -o out.npz --format of_plugin", "reader 'raising', jobs.swf: raised"),
@@ -260,7 +247,6 @@ def test_an_exception_is_one_line_with_the_place_in_the_users_code(
     (place / "mine.py").write_text(MINE, encoding="utf-8")
     parts = {
         "objective.of_plugin": "fail",
-        "placement.of_plugin": "raising",
         "sharing.of_sharing": "raising",
         "queue_policy.of_plugin": "Raising",
         "reader.of_plugin": "raising",

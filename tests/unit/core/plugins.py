@@ -50,7 +50,6 @@ class Mute(Missing):
 
 missing, rude, mute = Missing(), Rude(), Mute()
 no_solver = object()
-shuffled = parts.Scattered(1)
 
 
 class _Package:

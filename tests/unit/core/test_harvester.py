@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from bftrain import (
     BadInput,
     BadValue,
-    BrokenPlugin,
     Cause,
     Grow,
     Harvester,
@@ -337,41 +335,6 @@ def test_an_admission_may_name_a_task_twice_or_one_that_does_not_exist() -> None
     decision = core.decide(1)
     assert decision.sizes in ({"a": 4}, {})
     assert decision.notes == ("task 'unknown' is unknown or over",)
-
-
-class Placing:
-    """A placement with prescribed answers."""
-
-    name = "mine"
-
-    def __init__(self, answer: Any) -> None:  # noqa: ANN401 - wrong answers are of any kind
-        self.answer = answer
-
-    def give_up(self, held: Mapping[str, int], count: int) -> Any:  # noqa: ANN401, ARG002 - as above
-        return self.answer
-
-    def take(self, held: Any, free: Any, count: int) -> Any:  # noqa: ANN401, ARG002 - as above
-        return self.answer
-
-
-@pytest.mark.parametrize(
-    "answer", [("n1",), ("n1", "n1"), ("n1", "x"), ("n1", "n2", "n3"), (), None, 3, [["n1"], ["n2"]]]
-)
-def test_a_placement_that_takes_what_is_not_to_be_had_is_named(answer: object) -> None:
-    core = harvester(sizes(a=2), placement=Placing(answer))
-    with pytest.raises(BrokenPlugin, match=r"^placement 'mine': .* \(use the built-in 'grouped'\)$") as broken:
-        core.handle(joined(0, *nodes(1, 4)), submitted(0, spec("a")))
-    assert broken.value.exit_code == 3
-
-
-@pytest.mark.parametrize("answer", [("n9",), ("x",), ("n1", "n2"), 3])
-def test_a_placement_that_gives_up_what_is_not_held_is_named(answer: object) -> None:
-    placement = Placing(("n1", "n2", "n3"))
-    core = harvester(sizes(a=3), sizes(a=2), placement=placement)
-    core.handle(joined(0, *nodes(1, 4)), submitted(0, spec("a")))
-    placement.answer = answer
-    with pytest.raises(BrokenPlugin, match=r"^placement 'mine': "):
-        core.decide(1)
 
 
 def test_an_objective_that_gives_nonsense_is_named_with_the_task() -> None:

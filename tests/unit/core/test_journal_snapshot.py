@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from bftrain import BadInput, Event, Harvester, Journal, NotAvailable, Rerun, Settings, build_harvester
 from bftrain.rerun import recover, restore
@@ -137,14 +136,3 @@ def test_only_what_need_not_survive_a_power_cut_is_written_without_waiting(tmp_p
             journal.append_events(MOMENTS[0], sync=sync)
             levels.append(level())
     assert levels == [2, 1, 1, 2]  # FULL and NORMAL
-
-
-def test_snapshots_that_differ_in_the_order_of_free_nodes_alone_are_the_same() -> None:
-    core = build_harvester(SETTINGS)
-    core.absorb(joined(0, *nodes(1, 6)), submitted(0, spec("a", 2, 4)))
-    (group,) = core.snapshot.free
-    turned = replace(group, nodes=group.nodes[::-1])
-    fewer = replace(group, nodes=group.nodes[1:])
-    assert core.snapshot.same_as(replace(core.snapshot, free=(turned,)))
-    assert not core.snapshot.same_as(replace(core.snapshot, free=(fewer,)))
-    assert not core.snapshot.same_as(replace(core.snapshot, decisions=1))

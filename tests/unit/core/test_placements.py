@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from bftrain import Harvester, Settings, Shrink, Stop, build_harvester, registry
 from bftrain.ports import Placement
-from tests.helpers import part_conformance as conformance
 from tests.helpers.named_parts import THROUGHPUT
 from tests.unit.core import parts
 from tests.unit.core.samples import joined, left, spec, submitted
@@ -25,11 +24,6 @@ RACKS = {"r1": "n[1-4]", "r2": "n[5-8]", "r3": "n[9-10]"}
 def rack(node: str) -> str:
     number = int(node.partition("/")[0].removeprefix("n"))
     return next(name for name, last in (("r1", 4), ("r2", 8), ("r3", 10)) if number <= last)
-
-
-@pytest.mark.parametrize("name", registry.BUILT_IN["placement"])
-def test_every_built_in_placement_keeps_the_contract(name: str) -> None:
-    conformance.check_placement(registry.load("placement", name))
 
 
 def held_after(

@@ -1,4 +1,4 @@
-"""The suites for admissions and placements: what is built in passes them, and what breaks the contract does not."""
+"""The suite for admissions: what is built in passes them, and what breaks the contract does not."""
 
 from __future__ import annotations
 
@@ -119,17 +119,3 @@ def test_a_part_that_breaks_the_contract_is_found_out(factory: Callable[..., obj
     with pytest.raises(conformance.Nonconformance) as found:
         conformance.check_admission(factory)
     assert words in str(found.value)
-
-
-def test_placements() -> None:
-    conformance.check_placement(registry.load("placement", "grouped"))
-    conformance.check_placement(parts.Scattered(1))
-
-    class Mean(parts.Scattered):
-        def take(self, held: Mapping[str, int], free: Mapping[int, Mapping[str, None]], count: int) -> Sequence[str]:
-            return list(super().take(held, free, count))[1:]
-
-    with pytest.raises(conformance.Nonconformance, match="was asked for"):
-        conformance.check_placement(Mean(1))
-    with pytest.raises(conformance.Nonconformance, match="does not implement"):
-        conformance.check_placement(object())  # type: ignore[arg-type]  # that is what is tested

@@ -188,7 +188,7 @@ def test_measurements_alone_start_and_stop_no_task_also_after_a_restart() -> Non
     assert not site.harvester.absorb(TaskMeasured(time_s=100.0, task="t00", start_cost_s=1.0))
     again = build_harvester(Settings(objective="max-min"))
     again.restore(site.harvester.snapshot)
-    assert again.snapshot.same_as(site.harvester.snapshot)
+    assert again.snapshot == site.harvester.snapshot
     for harvester in (site.harvester, again):
         assert not harvester.decide(100.0).actions
         assert {type(action) for action in harvester.decide(100.0).actions} == {Start, Stop}, "the next one may"
