@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from math import isfinite
 from typing import ClassVar, Final
 
@@ -43,15 +43,11 @@ class KindCapacity:
         """Reserve capacity for a task; return whether it fits."""
         demands = self._demands_of(spec)
         kinds = sorted((kind for kind in demands if kind not in self._blocked), key=lambda kind: -self._free[kind])
-        for kind in kinds:
-            if self._fits(kind, demands[kind]):
-                break
-        else:
-            for kind in kinds:
-                if self._make_room(kind, demands[kind], set()):
-                    break
-            else:
-                return False
+        fitting = (kind for kind in kinds if self._fits(kind, demands[kind]))
+        cleared = (kind for kind in kinds if self._make_room(kind, demands[kind], set()))
+        kind = next(chain(fitting, cleared), None)
+        if kind is None:
+            return False
         self._demands[name] = {kind: demands[kind] for kind in kinds}
         self._assign(name, kind)
         return True

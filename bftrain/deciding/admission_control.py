@@ -137,19 +137,21 @@ class AdmissionControl:
             task = getattr(event, "task", None)
             if task not in self._known:
                 continue
-            renamed = isinstance(event, TaskEdited) and bool(event.renamed) and task not in self._task_table
-            if isinstance(event, TaskMeasured | TaskEdited) and not renamed:
-                changed[task] = None
-                continue
-            if isinstance(event, TaskFinished):
-                finished.append(task)
-            elif isinstance(event, TaskCancelled | TaskEdited) or (
+            member = self._task_table.get(task)
+            match event:
+                case TaskFinished():
+                    finished.append(task)
+                case TaskCancelled():
+                    dropped.append(task)
+                case TaskEdited() if event.renamed and member is None:
+                    dropped.append(task)
                 # A failed task without recorded failures is a new task submitted under the same name
-                isinstance(event, TaskFailed) and not (task in self._task_table and self._task_table[task].failures)
-            ):
-                dropped.append(task)
-            else:
-                continue
+                case TaskFailed() if member is None or not member.failures:
+                    dropped.append(task)
+                case _:
+                    if isinstance(event, TaskMeasured | TaskEdited):
+                        changed[task] = None
+                    continue
             self._known.remove(task)  # the name is free for a new task now
             changed.pop(task, None)
         new = [event.spec.name for event in events if isinstance(event, TaskSubmitted)]

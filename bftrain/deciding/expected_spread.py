@@ -7,9 +7,11 @@ speed.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from itertools import accumulate
 from types import MappingProxyType
 
 from bftrain.deciding.pool import NodePool
@@ -55,31 +57,23 @@ class ExpectedSpread:
         if free is None:
             nodes = (node for group in self._pool.free_of(kind).values() for node in group)
             free = self._free[kind] = dict(Counter(map(self._place_of, nodes)).most_common())
-        size = 0
-        last = len(held)
-        for number, count in enumerate(sorted(held.values(), reverse=True), start=1):
-            size += count
-            if number == last:
-                size += sum(free.get(place, 0) for place in held)
+        counts = sorted(held.values(), reverse=True)
+        if counts:
+            counts[-1] += sum(free.get(place, 0) for place in held)
+        for size in accumulate([*counts, *(count for place, count in free.items() if place not in held)]):
             yield min(size, most)
             if size >= most:
                 return
-        for place, count in free.items():
-            if place not in held:
-                size += count
-                yield min(size, most)
-                if size >= most:
-                    return
 
 
 @lru_cache(maxsize=4096)
 def _curve(spread: SpreadSpeeds, together: SpeedCurve, kind: str, ends: tuple[int, ...], most: int) -> SpeedCurve:
     """Return the speeds by size; ``ends`` contains the largest sizes on 1, 2, 3, ... places."""
     points = sorted(_points(spread, together, ends, most))
-    rates = (
-        spread.speed(size, count, together.speed(size), kind)
-        for size, count in zip(points, _places_at(points, ends), strict=True)
-    )
+    rates = []
+    for size in points:
+        places = max(1, min(bisect_left(ends, size) + 1, len(ends)))
+        rates.append(spread.speed(size, places, together.speed(size), kind))
     return SpeedCurve(nodes=tuple(points), rate=tuple(rates))
 
 
@@ -90,11 +84,3 @@ def _points(spread: SpreadSpeeds, together: SpeedCurve, ends: Iterable[int], mos
     for end in (*ends, *(range(steps, most, steps) if steps else ())):
         found |= {end, end + 1}
     return {size for size in found if 1 <= size <= most} or {1}
-
-
-def _places_at(points: Sequence[int], ends: Sequence[int]) -> Iterator[int]:
-    place = 0
-    for size in points:
-        while place < len(ends) - 1 and ends[place] < size:
-            place += 1
-        yield place + 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Final
@@ -130,29 +129,20 @@ def _allowed(table: ValueTable, scores: Entries) -> Entries:
     return np.where(np.isfinite(table.values), scores, -np.inf)
 
 
-@dataclass(frozen=True, slots=True)
-class _Holders:
-    """The tasks that hold nodes and take turns: their ``rows``, their rates there, and the entries that keep nodes."""
+def _lowered(table: ValueTable, entries: Entries, by: Callable[[NDArray[np.int64], Entries], Entries]) -> Entries:
+    """Return ``entries``, lowered where a task that holds nodes and takes turns would lose all its nodes.
 
-    rows: NDArray[np.int64]
-    rates: Entries  # the objective per second
-    keep: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, table: ValueTable) -> _Holders:
-        """Find them in a table."""
-        held = table.columns.present(table.problem.tasks)
-        rows = np.flatnonzero((task_field(table, "turn_s") > 0.0) & (held < len(table.columns)))
-        rates = table.values[rows, held[rows]] / table.problem.horizon_s
-        return cls(rows, np.where(np.isfinite(rates), rates, 0.0), table.kind_of == table.kind_of[held[rows]][:, None])
-
-    def lowered(self, entries: Entries, by: Entries) -> Entries:
-        """Return ``entries``, lowered by ``by`` where a task would lose all its nodes."""
-        if not self.rows.size:
-            return entries
-        found = entries.copy()
-        found[self.rows] -= np.where(self.keep, 0.0, by[:, None])
-        return found
+    ``by`` returns the reduction of each such task, from their indices and their objective per second at present.
+    """
+    held = table.columns.present(table.problem.tasks)
+    rows = np.flatnonzero((task_field(table, "turn_s") > 0.0) & (held < len(table.columns)))
+    if not rows.size:
+        return entries
+    rates = table.values[rows, held[rows]] / table.problem.horizon_s
+    keeps_nodes = table.kind_of == table.kind_of[held[rows]][:, None]
+    found = entries.copy()
+    found[rows] -= np.where(keeps_nodes, 0.0, by(rows, np.where(np.isfinite(rates), rates, 0.0))[:, None])
+    return found
 
 
 def _less_turns(table: ValueTable) -> Entries:
@@ -161,21 +151,18 @@ def _less_turns(table: ValueTable) -> Entries:
     So a task keeps some nodes until another task is worse off by more than a turn. A turn is longer than a start:
     tasks do not displace each other while they start.
     """
-    holders = _Holders.of(table)
-    return holders.lowered(table.values, task_field(table, "turn_s")[holders.rows] * holders.rates)
+    return _lowered(table, table.values, lambda rows, rates: task_field(table, "turn_s")[rows] * rates)
 
 
 def _kept_in_turn(table: ValueTable, entries: Entries) -> Entries:
     """Return entries that are 0 for all tasks without nodes, lower where a task loses its nodes during its turn."""
-    holders = _Holders.of(table)
     in_turn = task_field(table, "tenure_s") < task_field(table, "turn_s")
-    return holders.lowered(entries, (in_turn * entries.max(axis=1, initial=0.0))[holders.rows])
+    return _lowered(table, entries, lambda rows, _: (in_turn * entries.max(axis=1, initial=0.0))[rows])
 
 
 def _spare(table: ValueTable) -> Entries:
     """Return the values per second, which decide between plans with equal levels: less for a task that stops."""
-    holders = _Holders.of(table)
-    return holders.lowered(table.values / table.problem.horizon_s, _TIE * holders.rates)
+    return _lowered(table, table.values / table.problem.horizon_s, lambda _, rates: _TIE * rates)
 
 
 def _service(table: ValueTable, weights: Entries) -> tuple[Entries, NDArray[np.bool_]]:

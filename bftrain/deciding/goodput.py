@@ -51,9 +51,7 @@ def best_batch(task: CompetingTask, size: int) -> int | None:
 
     ``None`` if the task declares no batches, or does not run at this size.
     """
-    if task.batch is None or not task.curve.speed(size) > 0.0:
-        return None
-    return int(_best(task.curve, task.batch, np.arange(size + 1))[0][size])
+    return None if task.batch is None else _tabulated(task.curve, task.batch, size, chosen=True)[0][size] or None
 
 
 def batches_by_size(task: TaskSpec, kind: str = "", *, chosen: bool = True) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ measures the time to build the table, which counts as solving time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -19,7 +19,7 @@ from bftrain.deciding.admission_control import AdmissionControl
 from bftrain.deciding.allocation_state import AllocationState, HarvesterSnapshot
 from bftrain.deciding.expected_spread import ExpectedSpread
 from bftrain.deciding.goodput import batches_by_size
-from bftrain.deciding.node_stay import NodeStay, fixed_horizon_s
+from bftrain.deciding.node_stay import NodeStay
 from bftrain.deciding.placement import neighbours
 from bftrain.deciding.solve_with_fallback import ChosenSizes, choose, keep_running, limits_after
 from bftrain.deciding.value_table_builder import ValueTableBuilder
@@ -30,7 +30,7 @@ from bftrain.values.actions import Action, Plan, Release
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.decision import Decision, decision_of
 from bftrain.values.events import Event, TaskMeasured
-from bftrain.values.options import AUTO
+from bftrain.values.options import AUTO, HORIZON_S
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.sharing import Entity
 from bftrain.values.solution import Limits, Quality, Solution, Termination
@@ -97,7 +97,7 @@ class Harvester:
         self._fallback = fallback
         self._tabulator = ValueTableBuilder(objective)
         self._fits_costs = isinstance(horizon_s, str)  # costs fitted to the stay of nodes; otherwise the tasks' costs
-        self._horizon_s = fixed_horizon_s(horizon_s)
+        self._horizon_s = HORIZON_S if isinstance(horizon_s, str) else horizon_s
         # A start may cost up to this, and the task is still started; costs that are fitted are no limit
         self.longest_start_s = inf if self._fits_costs else self._horizon_s / 2.0
         self._node_stay = NodeStay()
@@ -123,7 +123,7 @@ class Harvester:
         self.time_s = float("-inf")  # time of the last event or decision
         self._changes = 0  # number of calls that processed events
         self._decisions = 0
-        self._competed: tuple[str, ...] = ()
+        self.competed: tuple[str, ...] = ()  # the task names in the last decision
         self._first: AllocationProblem | None = None  # later problems are changed copies of the first
         self._at_once: list[Action] = []
         self._held: dict[str, tuple[str, ...]] | None = None  # cached until something changes
@@ -148,7 +148,7 @@ class Harvester:
     def held(self) -> Mapping[str, tuple[str, ...]]:
         """The same as an unchecked mapping: tasks that hold nodes, and these nodes."""
         if self._held is None:
-            self._held = self._tasks.holdings()
+            self._held = {name: task.nodes for name, task in self._tasks.items() if task.held}
         return self._held
 
     @property
@@ -176,11 +176,6 @@ class Harvester:
         return frozenset(name for name, task in self._tasks.items() if task.paused)
 
     @property
-    def competed(self) -> tuple[str, ...]:
-        """The task names that competed in the last decision."""
-        return self._competed
-
-    @property
     def pools(self) -> Mapping[str, int]:
         """The number of idle nodes of every kind, including allocated nodes; empty if nodes have no kinds."""
         return self._pool.counts
@@ -203,7 +198,7 @@ class Harvester:
             next_group=self._pool.next_group,
             free=self._state.free_groups(),
             tasks=self._state.unfinished_tasks(),
-            competed=self._competed,
+            competed=self.competed,
             owed=tuple(self._at_once),
             notes=tuple(self._state.notes),
             admission=self._admission.kept,
@@ -217,7 +212,7 @@ class Harvester:
         self._state.restore(snapshot)
         self.time_s = float("-inf") if snapshot.time_s is None else snapshot.time_s
         self._decisions = snapshot.decisions
-        self._competed = tuple(snapshot.competed)
+        self.competed = tuple(snapshot.competed)
         self._at_once = list(snapshot.owed)
         self._node_stay = snapshot.node_stay
         self._only_measured = snapshot.only_measured
@@ -249,23 +244,16 @@ class Harvester:
         self._tasks.now_s = self.time_s
         self._admission.advance_time(self.time_s)
         pool = self.pool_size
-        if self._tasks.turn_s:
-            self._note_causes(events)
+        if self._tasks.turn_s and self._only_measured is not False:
+            # Remaining work is no news: live runs always report it
+            news = [event for event in events if type(event) is not TaskMeasured or event.work_left_samples is None]
+            self._only_measured = all(type(event) is TaskMeasured for event in news) if news else self._only_measured
         actions = self._state.process_events(events)
         departures = sum([len(action.nodes) for action in actions if type(action) is Release])
         self._node_stay = self._node_stay.after(now, pool, departures)
         self._at_once.extend(actions)
         self._state.notes.extend(self._admission.on_events(events, self.time_s))
         return actions
-
-    def _note_causes(self, events: Iterable[Event]) -> None:
-        """Note whether anything but measurements happened. Remaining work is no news: live runs always report it."""
-        for event in () if self._only_measured is False else events:
-            if type(event) is not TaskMeasured:
-                self._only_measured = False
-                return
-            if event.work_left_samples is None:
-                self._only_measured = True
 
     def decide(self, time_s: float) -> Decision:
         """Divide the pool among the competing tasks at ``time_s``, or at the last event's time if that is later."""
@@ -333,7 +321,7 @@ class Harvester:
 
     def first_turn_due(self, time_s: float) -> bool:
         """Return whether a task waits at ``time_s`` for its first nodes while another has had nodes for a turn."""
-        tasks = [self._tasks[name] for name in self._competed if name in self._tasks] if self._takes_turns else []
+        tasks = [self._tasks[name] for name in self.competed if name in self._tasks] if self._takes_turns else []
         if all(task.held or task.past.held_node_s for task in tasks):
             return False
         seen = (task.competing(time_s, history=True, turn_s=self._tasks.turn_s) for task in tasks if task.held)
@@ -353,7 +341,7 @@ class Harvester:
         if len(question.admitted) < len(question.named):  # an admission may return unknown tasks; a note reports them
             for name in question.named:
                 self._state.knows(name)
-        competed, admitted = self._competed, question.admitted
+        competed, admitted = self.competed, question.admitted
         sizes = choice.sizes
         if tuple(sizes) != admitted:
             sizes = {name: choice.sizes.get(name, 0) for name in admitted}
@@ -414,7 +402,7 @@ class Harvester:
     def _drain_pending(self, competed: tuple[str, ...]) -> tuple[tuple[Action, ...], tuple[str, ...]]:
         self._decisions += 1
         self._only_measured = None
-        self._competed = competed
+        self.competed = competed
         at_once, self._at_once = tuple(self._at_once), []
         notes, self._state.notes = tuple(self._state.notes), []
         return at_once, notes

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -27,11 +27,6 @@ _LEAST_S: Final = 30.0
 _MOST_S: Final = 14400.0  # tasks also start and finish, so sizes change even if nodes stay for days
 _MOST_CHANGES: Final = 4.0  # maximum size changes while a node stays: neighbouring nodes leave together
 _STEPS: Final = 2  # steps per factor of two: tables are reused while the expected stay is unchanged
-
-
-def fixed_horizon_s(horizon_s: float | str) -> float:
-    """Return the horizon as a number: ``HORIZON_S`` for ``auto``."""
-    return HORIZON_S if isinstance(horizon_s, str) else horizon_s
 
 
 class NodeStay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,19 +60,6 @@ class NodeStay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return _cost_fit(expected_s, _rounded(expected_s / changes))
 
 
-class RescalingCosts(NamedTuple):
-    """Seconds that a task stands still when it grows, shrinks or starts."""
-
-    grow_cost_s: float
-    shrink_cost_s: float
-    start_cost_s: float
-
-
-def costs_of(task: TaskSpec) -> RescalingCosts:
-    """Return the costs as declared by the task."""
-    return RescalingCosts(task.grow_cost_s, task.shrink_cost_s, task.start_cost_s)
-
-
 class CostFit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Parameters of fitted costs: a node stays ``stay_s`` on average, and a task keeps a size for ``size_lasts_s``.
 
@@ -87,13 +69,16 @@ class CostFit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     stay_s: float
     size_lasts_s: float
 
-    def costs_of(self, task: TaskSpec | CompetingTask) -> RescalingCosts:
-        """Return the costs of a task, fitted to the horizon ``HORIZON_S``."""
-        return RescalingCosts(
-            HORIZON_S * math.sqrt(task.grow_cost_s / self.size_lasts_s),
-            HORIZON_S * math.sqrt(task.shrink_cost_s / self.size_lasts_s),
-            HORIZON_S * task.start_cost_s / (self.stay_s + task.start_cost_s),
-        )
+
+def costs_of(task: TaskSpec | CompetingTask, fit: CostFit | None) -> tuple[float, float, float]:
+    """Return the seconds that a task stands still when it grows, shrinks or starts; fitted to ``HORIZON_S``, if any."""
+    if fit is None:
+        return task.grow_cost_s, task.shrink_cost_s, task.start_cost_s
+    return (
+        HORIZON_S * math.sqrt(task.grow_cost_s / fit.size_lasts_s),
+        HORIZON_S * math.sqrt(task.shrink_cost_s / fit.size_lasts_s),
+        HORIZON_S * task.start_cost_s / (fit.stay_s + task.start_cost_s),
+    )
 
 
 @cache

@@ -135,10 +135,7 @@ _TOO_SLOW: Final = 1e-6
 def isolated_speeds(table: ValueTable) -> Entries:
     """Return the speed of each task on an equal share of the nodes."""
     by_kind, tasks = table.problem.by_kind, table.problem.tasks
-    found = np.zeros(len(tasks))
-    for place, task in enumerate(tasks):
-        found[place] = isolated_speed(task, by_kind, len(tasks))
-    return found
+    return np.array([isolated_speed(task, by_kind, len(tasks)) for task in tasks], dtype=np.float64)
 
 
 def task_field(table: ValueTable, field: str) -> Entries:

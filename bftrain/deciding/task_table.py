@@ -71,7 +71,7 @@ class TaskEntry:
     chooses_batch: bool = False  # whether decisions choose its batch; its speed is then the progress at the best batch
     place_of: Callable[[str], str] = host_of
     expected: tuple[CompetingTask, CompetingTask] | None = None  # original, and copy with expected speeds
-    # Descriptions by cost fit, size and kind, which recur; the same object each time, by which rows of tables are found
+    # Descriptions by cost fit, size and kind, which recur: the same object each time
     _descriptions: dict[tuple[CostFit | None, int, str], CompetingTask] = field(default_factory=dict)
     _checked: CompetingTask | None = None  # built from ``spec``; later descriptions are modified copies
     _speed: float | None = None
@@ -116,30 +116,24 @@ class TaskEntry:
             self.past = self.past.until(now_s, len(self.held), self.speed)
         self._speed = self._nodes = None
 
-    def edited(self, spec: TaskSpec, now_s: float) -> None:
-        """Apply its owner's changes; finished work stays finished."""
+    def replace_spec(self, spec: TaskSpec, now_s: float) -> None:
+        """Change the description; finished work stays finished."""
         self.advance_to(now_s)
-        self._forget_spec()
         self.spec = spec
-
-    def _forget_spec(self) -> None:
         self._checked = self._by_progress = None
         self._descriptions.clear()
 
     def measured(self, event: TaskMeasured, *, recount: bool = False) -> None:
         """Apply new measurements; with ``recount`` also to the samples so far, which the former curve gave."""
-        self.advance_to(event.time_s)
-        before = self._least_speed
+        before, spec = self._least_speed, self.spec
         known = {
             name: value
             for name in ("curve", "curves", "grow_cost_s", "shrink_cost_s", "start_cost_s")
             if (value := getattr(event, name)) is not None
         }
-        self._forget_spec()
-        if known:
-            self.spec = replace(self.spec, **known)
-        if event.noise_scale is not None and self.spec.batch is not None:
-            self.spec = replace(self.spec, batch=replace(self.spec.batch, noise_scale=event.noise_scale))
+        if event.noise_scale is not None and spec.batch is not None:
+            known["batch"] = replace(spec.batch, noise_scale=event.noise_scale)
+        self.replace_spec(replace(spec, **known) if known else spec, event.time_s)
         if event.work_left_samples is not None:
             self.work_left_samples = event.work_left_samples
         if recount and before > 0.0 and (after := self._least_speed) > 0.0 and after != before:
@@ -165,7 +159,7 @@ class TaskEntry:
         spec, size = self.spec, len(self.held)
         kind = self.kind if size else ANY_KIND
         had = self.past.until(time_s, size, self.speed) if history else None
-        grow_cost_s, shrink_cost_s, start_cost_s = fit.costs_of(spec) if fit is not None else costs_of(spec)
+        grow_cost_s, shrink_cost_s, start_cost_s = costs_of(spec, fit)
         changing: dict[str, object] = {
             "size": size,
             "kind": kind,
@@ -220,10 +214,6 @@ class TaskTable(dict[str, TaskEntry]):
         """The number of nodes that all tasks hold together."""
         return len(self._owner)
 
-    def holdings(self) -> dict[str, tuple[str, ...]]:
-        """Return the nodes of each task that has any."""
-        return {name: member.nodes for name, member in self.items() if member.held}
-
     def unpaused(self) -> Iterator[str]:
         """Yield the tasks that want nodes: all except those paused by their owners."""
         return (name for name, member in self.items() if not member.paused)
@@ -241,7 +231,7 @@ class TaskTable(dict[str, TaskEntry]):
             self.clear()
             self.update(members)
             self._owner.update(dict.fromkeys(self[name].held, name))
-        self[name].edited(replace(spec, name=name), now_s)
+        self[name].replace_spec(replace(spec, name=name), now_s)
 
     def remove(self, task: str) -> tuple[str, ...]:
         """Remove a task; return its nodes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,20 +91,14 @@ class RowValues:
         objective (going to 0 is shrinking), or from 0 ``start_cost_s`` seconds at the new one. Staying is free.
         """
         worth = self.values(task, np.arange(max(largest, task.size) + 1))
-        most = max(float(worth.max()), -float(worth.min()))
-        # No entry exceeds this bound, so usually one comparison is enough; infinity or NaN also fail it
-        costs_s = max(task.start_cost_s, task.shrink_cost_s, task.grow_cost_s)
-        if most * (horizon_s + costs_s) <= _LARGEST_VALUE / 2.0:
+        self._check_finite(task, worth)
+        with np.errstate(over="ignore", invalid="ignore"):  # the check below has the better message
             row = _less_costs(worth, task, horizon_s)[: largest + 1]
-        else:
-            self._check_finite(task, worth)
-            with np.errstate(over="ignore", invalid="ignore"):  # the check below has the better message
-                row = _less_costs(worth, task, horizon_s)[: largest + 1]
-            fits = np.abs(row) <= _LARGEST_VALUE
-            if not fits.all():
-                what = f"exceeds {_LARGEST_VALUE:g} over the horizon at size {int(fits.argmin())}"
-                fix = "count in a larger unit, or give a shorter horizon or smaller costs"
-                raise BadObjective(what, where=self._where(task), fix=fix)
+        fits = np.abs(row) <= _LARGEST_VALUE
+        if not fits.all():
+            what = f"exceeds {_LARGEST_VALUE:g} over the horizon at size {int(fits.argmin())}"
+            fix = "count in a larger unit, or give a shorter horizon or smaller costs"
+            raise BadObjective(what, where=self._where(task), fix=fix)
         row[1 : task.min_nodes] = -np.inf
         return row
 
@@ -154,18 +148,9 @@ def _less_costs(worth: NDArray[np.float64], task: CompetingTask, horizon_s: floa
     return row
 
 
-_CACHED_TASKS: Final = 4096  # tasks whose rows are found by identity, per layout and horizon
 _CACHED_NUMBERS: Final = 2**21  # numbers in cached rows, if two tables fit
 _ALWAYS: Final = 64  # smallest row width, however small the pool
 _LARGEST_TABLE: Final = 2**26  # numbers: half a GiB, and solvers keep some copies
-
-
-class _Rows(NamedTuple):
-    """Rows of equal width, found by all that they depend on, or by the very object that describes their task."""
-
-    by_key: dict[object, NDArray[np.float64]]
-    by_task: dict[int, NDArray[np.float64]]  # keys: the identities of ``tasks``
-    tasks: list[CompetingTask]  # kept, so that no other task gets the same identity
 
 
 class ValueTableBuilder:
@@ -174,7 +159,7 @@ class ValueTableBuilder:
     def __init__(self, objective: Objective) -> None:
         self.objective = objective
         self._values = RowValues(objective)
-        self._kept: dict[tuple[Layout, float], _Rows] = {}  # (layout, horizon) -> rows; several alternate
+        self._kept: dict[tuple[Layout, float], dict[object, NDArray[np.float64]]] = {}  # rows by all they depend on
         self._numbers = 0  # numbers in all cached rows
 
     def table(self, problem: AllocationProblem) -> ValueTable:
@@ -210,22 +195,15 @@ class ValueTableBuilder:
         if self._numbers > max(_CACHED_NUMBERS, 2 * width * len(tasks)):
             self._kept.clear()
             self._numbers = 0
-        kept = self._kept.setdefault((layout, problem.horizon_s), _Rows({}, {}, []))
-        if len(kept.tasks) > max(_CACHED_TASKS, 2 * len(tasks)):
-            kept.by_task.clear()
-            kept.tasks.clear()
-        for task, known in zip(tasks, map(kept.by_task.get, map(id, tasks)), strict=True):
-            row = known
+        kept = self._kept.setdefault((layout, problem.horizon_s), {})  # several alternate
+        for task in tasks:
+            row = kept.get(self._values.key(task))
             if row is None:
-                row = kept.by_key.get(self._values.key(task))
-                if row is None:
-                    row = np.full(width, -np.inf)
-                    part = self._row(task, problem, layout)
-                    row[: part.size] = part
-                    kept.by_key[self._values.key(task)] = row  # the key may have grown
-                    self._numbers += width
-                kept.by_task[id(task)] = row
-                kept.tasks.append(task)
+                row = np.full(width, -np.inf)
+                part = self._row(task, problem, layout)
+                row[: part.size] = part
+                kept[self._values.key(task)] = row  # the key may have grown
+                self._numbers += width
             rows.append(row)
         return np.concatenate(rows).reshape(len(rows), width) if rows else np.empty((0, width))
 

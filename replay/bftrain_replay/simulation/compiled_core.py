@@ -300,7 +300,7 @@ class _TaskClasses:
             self._costs_s.clear()
         done, costs_s = self._costs_s.get(fit) or (0, np.zeros((self._most, 3)))
         for number, spec in enumerate(self._examples[done:], done):
-            costs_s[number] = fit.costs_of(spec) if fit is not None else costs_of(spec)
+            costs_s[number] = costs_of(spec, fit)
         self._costs_s[fit] = len(self._examples), costs_s
         self._used = now
         self._allocation.state.bind(costs_s=costs_s)
