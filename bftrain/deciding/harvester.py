@@ -37,7 +37,7 @@ from bftrain.values.solution import Limits, Quality, Solution, Termination
 from bftrain.values.task import TaskSpec
 from bftrain.values.wire import NOTHING, unchecked
 
-_NOBODY_COMPETES: Final = Solution(
+_NO_TASKS: Final = Solution(
     sizes={},
     value=0.0,
     bound=0.0,
@@ -312,7 +312,7 @@ class Harvester:
         ``hurry`` is a reason not to wait for the solver: then the fallback's sizes are used.
         """
         if question.problem is None:
-            return ChosenSizes(sizes={}, value=0.0, solution=unchecked(_NOBODY_COMPETES, solver=self._solver.name))
+            return ChosenSizes(sizes={}, value=0.0, solution=unchecked(_NO_TASKS, solver=self._solver.name))
         begun = self._clock()
         table = self._tabulator.table(question.problem)
         limits = limits_after(self._limits, self._clock() - begun)
