@@ -56,26 +56,31 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "jobs with a node set that is unreadable or contradicts the number of nodes",
         "row skipped: its nodes count as idle",
     ),
-    "other_nodes": _doubtful_row("jobs on nodes that --nodes does not name", option="--nodes"),
-    "missing_time": _doubtful_row("jobs with no recorded start or end", "row skipped: their nodes count as idle"),
-    "bad_time": _doubtful_row("unreadable times: neither epochs nor like 2020-09-13T12:26:40"),
+    "bad_time": _doubtful_row(
+        "no readable start or end (epochs, or like 2020-09-13T12:26:40)", "row skipped: their nodes count as idle"
+    ),
     "bad_value": _doubtful_row("impossible values: an end before the start, a number of nodes, an unknown state"),
     "malformed": _doubtful_row("rows that are not of this format, or longer than a megabyte"),
-    # assumptions and repairs
-    "odd_text": _doubt(
-        "invalid UTF-8, or an incomplete last line: a file may be cut off",
-        "used, with unreadable characters replaced",
-        "add a line end if the file is complete",
+    "does_not_fit": _doubtful_row(
+        "jobs or nodes that do not fit these nodes, or have no measured speed there",
+        "left out",
+        "--nodes or --node-kind",
     ),
-    "truncated": _doubt("a truncated or damaged file", "used up to the damage"),
+    # assumptions and repairs
+    "truncated": _doubt(
+        "a truncated or damaged file, an incomplete last line, or invalid UTF-8",
+        "used up to the damage, with unreadable characters replaced",
+        "a line end if the file is complete",
+    ),
     "local_times": _doubt(
         "local times with no zone, or skipped or repeated by a clock change",
         "without a zone read as UTC, otherwise as the earlier of two",
         "--timezone, or epochs in the records",
     ),
-    "notation": RecordHazard("times, node sets or separators in an unusual notation", "converted"),
+    "notation": RecordHazard(
+        "times, node sets or separators in an unusual notation, or rows out of order", "converted and sorted"
+    ),
     "relative_times": _doubt("times that count from zero, not from 1970", "used as they are"),
-    "unsorted": RecordHazard("rows that are out of order", "sorted"),
     "still_running": RecordHazard(
         "jobs still running when the records stop", "occupy their nodes until the end of the log"
     ),
@@ -93,11 +98,6 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "such time counts as idle",
         "a second FILE, the output of sacctmgr show event -P all_time, or --down",
     ),
-    "node_failed": _doubt(
-        "idle time after a NODE_FAIL: the node may have been down until its next job",
-        "counts as idle",
-        "a second FILE with node events, or --down NODES@A:B",
-    ),
     "preemption": _doubt(
         "preempted jobs in partitions that --preemptible does not name, or names without any job",
         "preempted jobs count as busy",
@@ -107,12 +107,10 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "jobs on several hosts, recorded with the first host or a sum of GPUs or cores only",
         "the other hosts count as idle; a sum is divided evenly",
     ),
-    "unknown_nodes": _doubt("nodes that --nodes does not name", "left out", "--nodes"),
-    "nodes_inferred": RecordHazard("no node list given", "the machine has the nodes that rows name", "--nodes"),
-    "units_assumed": RecordHazard(
-        "not recorded: GPUs or cores per node, or which ones a job had",
-        "assumed: the largest number in use together, and the lowest free ones",
-        "--node-gpus or --node-cores",
+    "nodes_inferred": RecordHazard(
+        "no list of nodes, or of the GPUs or cores of nodes and jobs",
+        "the machine has the nodes that rows name",
+        "--nodes, --node-gpus or --node-cores",
     ),
     "shared": RecordHazard("jobs that share a node", "the node is idle while no job runs there"),
     "held_twice": _doubt("a job that lists a node twice for the same time", "counted once"),
@@ -173,9 +171,6 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "idle after the last job was submitted: a real machine would have received more",
         "counts as idle",
         "--until last-submit",
-    ),
-    "does_not_fit": _doubtful_row(
-        "jobs that do not fit these nodes, or have no measured speed there", option="--nodes or --node-kind"
     ),
 }
 
@@ -245,6 +240,7 @@ class FindingsTally:
         self.file = ""  # the file being read
         self.line = 0
         self.turn = 0  # row counter; the first place of a finding has the lowest turn
+        self.is_cut_off = False  # whether rows at the end of a file are missing
         self._open = False  # whether the current row is still undecided
         self._unended = ""  # place of an incomplete last line
 
@@ -299,8 +295,7 @@ class FindingsTally:
             raise Fault(f"'{reason}' is no reason to skip a row", where=self.where)
         self.aside[reason] += 1
         self.note(reason)
-        if reason == "malformed" and self.where == self._unended:
-            self.note("truncated")
+        self.is_cut_off |= reason == "malformed" and self.where == self._unended
 
     def set_many_aside(self, reason: str, rows: int, node_s: float) -> None:
         """Skip several rows; the first is at the current line."""
@@ -331,7 +326,7 @@ class FindingsTally:
             known.done += f"; {done}"
         known.count += count
         known.node_s += node_s
-        if self.turn < known.turn:
+        if self.turn < known.turn or not known.first:
             known.turn, known.first = self.turn, self.where if where is None else where
 
     def has(self, name: str) -> bool:
@@ -341,7 +336,7 @@ class FindingsTally:
     def note_unended(self, where: str) -> None:
         """Count an incomplete last line; if its row turns out to be malformed, the file is cut off."""
         self._unended = where
-        self.note("odd_text", where=where)
+        self.note("truncated", where=where)
 
     def note_clock(self, clock: RecordClock, *, zone_is_known: bool = False) -> None:
         """Count the assumptions about times."""

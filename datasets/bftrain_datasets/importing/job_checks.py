@@ -52,10 +52,9 @@ MOST_COUNTS: Final = 1 << 25  # busy-node counts; sixty years at one per minute
 READ_ALL: Final = "--cluster all or --cluster '*' reads all as one machine"
 _MOST_CLUSTERS: Final = 8  # maximum number of clusters listed in a message
 # Rejection reasons of jobs that may have used nodes
-MAY_HAVE_RUN: Final = frozenset({"bad_time", "missing_time", "bad_nodes", "no_nodes"})
+MAY_HAVE_RUN: Final = frozenset({"bad_time", "bad_nodes", "no_nodes"})
 RUNNING: Final = math.inf  # the end time of a running job
 _ROWS_AT_ONCE: Final = 1 << 13  # number of buffered jobs that readers pass one by one
-_TIME_REASONS: Final = ("bad_time", "missing_time", "no_usage", "missing_time", "bad_value", "no_usage")
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -116,6 +115,7 @@ class RecordIntake(FindingsTally):
         self.failed_nodes: list[tuple[NDArray[np.int32], NDArray[np.float64]]] = []  # the log's nodes, and when
         self.states = LogBuilder(self.options.nodes or ())
         self.has_states = False
+        self.is_unsorted = False  # whether jobs were sorted neither by start nor by end
         self.count_times = array("d")
         self.count_active = array("q")
         self.count_total = array("q")
@@ -301,7 +301,7 @@ class RecordIntake(FindingsTally):
         self.observed(time_s)
         for name in nodes:
             if self.sets.is_fixed and name not in self.sets.places:
-                self.note("unknown_nodes")
+                self.note("does_not_fit")
                 continue
             self.states.add(time_s, name, state)
 
@@ -322,7 +322,7 @@ class RecordIntake(FindingsTally):
         self.use_many(rows)
         wanted = [name for name in node_names if not self.sets.is_fixed or name in self.sets.places]
         if len(wanted) < len(node_names):
-            self.note("unknown_nodes", count=len(node_names) - len(wanted))
+            self.note("does_not_fit", count=len(node_names) - len(wanted))
         place_of = {name: self.states.place(name) for name in wanted}
         places = np.array([place_of.get(name, -1) for name in node_names], dtype=np.int32)[nodes]
         kept = slice(None) if len(wanted) == len(node_names) else places >= 0
@@ -365,11 +365,12 @@ class _Check:
         start, end = table.start, table.end
         with np.errstate(invalid="ignore"):
             held_s = end - start
-        bad = np.isinf(start) | (end == BAD_TIME)
-        no_start = np.isnan(start) & np.isfinite(end) & (end != 0) & self._named
-        masks = (bad, no_start, np.isnan(start), np.isnan(end), held_s < 0, held_s == 0)
-        for name, mask in zip(_TIME_REASONS, masks, strict=True):
-            self._set_aside(name, mask, size=self._sizes_of(mask) if name in MAY_HAVE_RUN else None)
+        lacks_start = np.isnan(start) & np.isfinite(end) & (end != 0) & self._named
+        lacks_end = np.isnan(end) & ~np.isnan(start)
+        bad = np.isinf(start) | (end == BAD_TIME) | lacks_start | lacks_end
+        self._set_aside("bad_time", bad, size=self._sizes_of(bad))
+        self._set_aside("no_usage", np.isnan(start) | (held_s == 0))
+        self._set_aside("bad_value", held_s < 0)
         if not self._left.any():
             return
         held, unknown, repeated, reason = self._hold()
@@ -381,7 +382,7 @@ class _Check:
             self._set_aside(name, reason == number, count, np.maximum(size, unknown))
         self._set_aside("preemptible", self._preemptible(), weight)
         empty = (held == 0) | (~self._named & (not intake.options.counts))
-        self._set_aside("other_nodes", empty & (unknown > 0), weight)
+        self._set_aside("does_not_fit", empty & (unknown > 0), weight)
         self._set_aside("no_nodes", empty, weight, size)
         self._set_outside_aside(weight)
         self._use(np.flatnonzero(self._left), size, known_s, unknown, repeated)
@@ -482,9 +483,9 @@ class _Check:
             return
         table, intake = self._table, self._intake
         stays = intake.stays
-        for name, number in (("unknown_nodes", unknown), ("notation", repeated)):
+        for name, number in (("does_not_fit", unknown), ("notation", repeated)):
             some = rows[number[rows] > 0]
-            node_s = float((number * known_s)[some].sum()) if name == "unknown_nodes" else 0.0
+            node_s = float((number * known_s)[some].sum()) if name == "does_not_fit" else 0.0
             self._note(name, some, int(number[some].sum()), node_s)
         if table.preempted is not None:
             preempted = rows[table.preempted[rows]]

@@ -97,7 +97,7 @@ def _sorted_counts(intake: RecordIntake) -> _Steps:
     times = np.array(intake.count_times, dtype=np.float64)
     falls = np.flatnonzero(np.diff(times) < 0) + 1
     if falls.size:
-        intake.note("unsorted", count=int(falls.size), where=f"at {time_formats.time_text(times[falls[0]])}")
+        intake.note("notation", count=int(falls.size), where=f"at {time_formats.time_text(times[falls[0]])}")
     order = np.argsort(times, kind="stable")
     times = times[order]
     last = np.append(times[1:] != times[:-1], [True])

@@ -251,7 +251,7 @@ def import_files(
     by_counts = "which_unknown" in names
     doubtful = doubtful_times(log, censored=CENSORED_END in names, by_counts=by_counts, downtime=downtime, late=late)
     rows = intake.rows()
-    _doubt_missing_rows(log, intake, names)
+    _doubt_missing_rows(log, intake)
     provenance = LogProvenance(
         made_by=f"reader {name}",
         options=intake.options.to_dict(),
@@ -384,12 +384,12 @@ def _doubt_failed_nodes(log: EventLog, intake: RecordIntake) -> None:
     nodes, at_s = map(np.concatenate, zip(*intake.failed_nodes, strict=True))
     for begin_s, end_s, count in idle_after_failures(log, nodes, at_s):
         where = f"at {time_formats.time_text(begin_s)}"
-        intake.note("node_failed", node_s=(end_s - begin_s) * count, where=where)
+        intake.note("no_node_states", node_s=(end_s - begin_s) * count, where=where)
         if end_s < log.end_s or not intake.has(CENSORED_END):
             intake.doubtful_stays.add(NODE_FAILED, begin_s, end_s, count)
 
 
-def _doubt_missing_rows(log: EventLog, intake: RecordIntake, names: set[str]) -> None:
+def _doubt_missing_rows(log: EventLog, intake: RecordIntake) -> None:
     """Add the doubt of unreadable rows: jobs of the mean size at any time; all time if rows were cut off."""
     lost, jobs = intake.aside["malformed"], len(intake.stays)
     if lost and jobs and log.span_s > 0:
@@ -397,7 +397,7 @@ def _doubt_missing_rows(log: EventLog, intake: RecordIntake, names: set[str]) ->
         nodes = math.ceil(lost * busy_s / jobs / log.span_s)
         intake.doubtful_stays.add(ROWS_ASIDE, -math.inf, math.inf, nodes)
     # Records sorted by time lack only the latest jobs
-    if {"truncated", "unsorted"} <= names and intake.stays:
+    if intake.is_cut_off and intake.is_unsorted:
         intake.doubtful_stays.add(CUT_OFF, -math.inf, math.inf, len(log.node_names))
 
 

@@ -200,6 +200,7 @@ class RawFile:
         while self._raw.read(_BLOCK_BYTES):
             pass
         if self._damage:
+            self._tally.is_cut_off = True
             self._tally.note("truncated")
         return ProvenanceSource(name=self.name, sha256=self._raw.digest.hexdigest(), size_bytes=self._raw.size)
 
@@ -219,7 +220,7 @@ class RawFile:
             text = line.decode()
         except UnicodeDecodeError:
             self._tally.line = number
-            self._tally.note("odd_text")
+            self._tally.note("truncated")
             text = line.decode(errors="replace")
         return (text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text).rstrip("\r")
 

@@ -68,7 +68,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     intake.table(table.rows, table.node_names, table.times, table.nodes, table.states)
     intake.observed(table.end_s)
     if table.unsorted:
-        intake.note("unsorted", count=table.unsorted)
+        intake.note("notation", count=table.unsorted)
     if table.repeated_times:
         intake.unuse("repeated", intake.where, table.repeated_times, 0.0)
 

@@ -223,7 +223,7 @@ def _rejection_reason(values: list[float], procs: float, at_s: float, window: tu
     if not swf.ran(values):
         return "no_usage"
     if run_s < 0:
-        return "missing_time" if run_s == swf.UNKNOWN else "bad_value"
+        return "bad_time" if run_s == swf.UNKNOWN else "bad_value"
     if not 0 < procs <= MOST_NODES:  # also false for NaN
         return "bad_value"
     begin_s, end_s = window
@@ -261,7 +261,7 @@ def _sorted(
     rows.sort()  # sorted by time, then by index in the log
     late = sum(1 for before, after in pairwise(rows) if after[1] < before[1])
     if late:
-        tally.note("unsorted", count=late, where="")
+        tally.note("notation", count=late, where="")
     begin_s, factor = rows[0][0], settings.time_factor
     submit_s = [row[0] - begin_s for row in rows]
     if factor != 1:  # whole seconds, as in the format

@@ -128,7 +128,7 @@ def _swf_job(
     if not swf.ran(values):
         raise SkippedRow("no_usage")
     if run_s == swf.UNKNOWN:
-        raise SkippedRow("missing_time")
+        raise SkippedRow("bad_time")
     duration_s = duration_of(run_s)
     asked = values[swf.PROCS] <= 0
     procs = values[swf.PROCS_ASKED if asked else swf.PROCS]
@@ -207,8 +207,8 @@ def _arrival(cells: Sequence[str], found: dict[str, int], width: int, number: in
         raise SkippedRow("malformed")
     row = {key: cells[place].strip() for key, place in found.items()}
     if not row["duration"]:
-        raise SkippedRow("missing_time")
-    submit_s = _moment(row["submit"], "bad_time", clock)
+        raise SkippedRow("bad_time")
+    submit_s = _moment(row["submit"], clock)
     name = row.get("id") or str(number)
     return TrainingJob(
         name=f"job-{name}" if name.isdecimal() else name,
@@ -290,9 +290,9 @@ def _philly_job(
         raise SkippedRow("malformed") from error
     if not job.attempts:
         raise SkippedRow("no_usage")
-    begin_s = _moment(job.attempts[0].start_time, "missing_time", clock)
-    end_s = _moment(job.attempts[-1].end_time, "missing_time", clock)
-    submit_s = _moment(job.submitted_time, "bad_time", clock)
+    begin_s = _moment(job.attempts[0].start_time, clock)
+    end_s = _moment(job.attempts[-1].end_time, clock)
+    submit_s = _moment(job.submitted_time, clock)
     gpus = [sum(len(host.gpus) for host in attempt.detail) for attempt in job.attempts]
     made = TrainingJob(
         name=job.jobid,
@@ -306,9 +306,9 @@ def _philly_job(
     return made
 
 
-def _moment(text: str | None, if_missing: str, clock: RecordClock) -> float:
+def _moment(text: str | None, clock: RecordClock) -> float:
     if text is None or text in _UNTOLD:
-        raise SkippedRow(if_missing)
+        raise SkippedRow("bad_time")
     try:
         return clock.seconds(text)
     except (ValueError, OverflowError) as error:
@@ -525,7 +525,7 @@ def _in_order(tasks: list[TaskSpec], begin_s: float, tally: FindingsTally) -> li
     order = sorted(tasks, key=lambda task: task.submit_s)  # stable: ties keep the file order
     late = sum(after.submit_s < before.submit_s for before, after in pairwise(tasks))
     if late:
-        tally.note("unsorted", count=late, where="")
+        tally.note("notation", count=late, where="")
     return [
         msgspec.structs.replace(
             task,

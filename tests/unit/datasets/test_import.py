@@ -58,7 +58,7 @@ def test_the_order_of_files_does_not_matter(tmp_path: Path) -> None:
         assert each.log.node_names == ("n1", "n2", "n3", "n10")
         assert (each.rows.read, each.rows.used) == (7, 5)
         assert each.rows.aside == {"repeated": 1, "no_usage": 1}  # both days list job 2
-        assert kinds(each) - {"unsorted"} == kinds(made[0]) - {"unsorted"}
+        assert kinds(each) - {"notation"} == kinds(made[0]) - {"notation"}
 
 
 def test_a_log_has_its_provenance(tmp_path: Path) -> None:

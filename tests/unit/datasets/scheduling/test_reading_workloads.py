@@ -52,9 +52,13 @@ def test_a_row_becomes_a_job(tmp_path: Path) -> None:
 def test_rows_that_tell_of_no_job_that_ran_are_set_aside(tmp_path: Path) -> None:
     rows = {
         "other_record": [line(99, 5, 9, 1, status=status) for status in (2, 3, 4)],
-        "bad_time": [line(2, float("nan"), 9, 1), line(3, 5, float("inf"), 1), line(4, 1e12, 9, 1)],
+        "bad_time": [
+            line(2, float("nan"), 9, 1),
+            line(3, 5, float("inf"), 1),
+            line(4, 1e12, 9, 1),
+            line(7, 5, -1, 1, status=1),
+        ],
         "no_usage": [line(5, 5, -1, 1, status=5), line(6, 5, 0, 1, status=5)],
-        "missing_time": [line(7, 5, -1, 1, status=1)],
         "bad_value": [line(8, 5, -7, 1), line(9, 5, 9, 0), line(10, 5, 9, -1, asked=-1), line(11, 5, 9, 10**12)],
         "malformed": ["1 2 3\n", line(12, 5, 9, 1).replace("-1", "x", 1)],
     }
@@ -82,7 +86,7 @@ def test_a_job_that_ended_at_once_is_a_job_all_the_same(tmp_path: Path) -> None:
 def test_what_is_assumed_is_counted(tmp_path: Path) -> None:
     text = HEADER + line(1, 9, 80, -1, 20, asked=5) + line(2, 5, 9, 1, 9) + line(3, 7, 9, 1)
     found = workload(tmp_path, text)
-    assert counts_of(found) == {"request_differs": 3, "unsorted": 1}
+    assert counts_of(found) == {"request_differs": 3, "notation": 1}
     assert [found.jobs.name(job) for job in range(3)] == ["2", "3", "1"]
     assert found.jobs.size == [1, 1, 2]
 
@@ -90,7 +94,7 @@ def test_what_is_assumed_is_counted(tmp_path: Path) -> None:
 def test_jobs_submitted_at_once_keep_the_order_of_the_log(tmp_path: Path) -> None:
     found = workload(tmp_path, HEADER + "".join(line(job, 5, 9, 1) for job in (3, 1, 2)))
     assert [found.jobs.name(job) for job in range(3)] == ["3", "1", "2"]
-    assert "unsorted" not in counts_of(found)
+    assert "notation" not in counts_of(found)
 
 
 def test_missing_users_are_reported(tmp_path: Path) -> None:
