@@ -16,6 +16,7 @@ from bftrain.errors import BadInput
 from bftrain.node_units import NODE, in_words_of, slot_name
 from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.importing.job_checks import RecordIntake
+from bftrain_datasets.importing.machine_nodes import ranges_from
 from bftrain_datasets.importing.occupancy import any_running, first_reports, observed
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog
@@ -140,49 +141,29 @@ def _cut_to_window(steps: _Steps, intake: RecordIntake) -> _Steps:
 
 
 def _node_names(intake: RecordIntake, largest: int) -> tuple[str, ...]:
-    """Return node names; the options, the records or the largest count determine their number, in this order."""
-    options = intake.options
-    if options.unit != NODE:
-        return _slot_names(intake, largest)
-    if options.nodes is not None:
-        return options.nodes
-    count = options.node_count or intake.capacity
-    if not count:
-        count = max(1, largest)
-        done = f"the largest number seen is used: {count:,}"
-        intake.note("nodes_inferred", count=count, where="", done=done)
-    if count > MOST_NODES:
-        raise BadInput(
-            f"a machine of {count:,} nodes is beyond the limit of {MOST_NODES:,}",
-            where=intake.file_names[0],
-            fix="set the number of nodes by --nodes",
-        )
-    return _numbered_names(count)
+    """Return node or slot names; the options, the records or the largest count set the number of nodes, in this order.
 
-
-def _numbered_names(count: int) -> tuple[str, ...]:
-    digits = max(_NAME_DIGITS, len(str(count)))
-    return tuple(f"n{number:0{digits}d}" for number in range(1, count + 1))
-
-
-def _slot_names(intake: RecordIntake, largest: int) -> tuple[str, ...]:
-    """Return slot names; the options, the records or the largest count determine the node number, in this order."""
-    options = intake.options
-    each = options.node_units
+    Without ``--nodes``, the names are numbers.
+    """
+    options, where = intake.options, intake.file_names[0]
+    each = 1 if options.unit == NODE else options.node_units
     if each is None:
         what = f"the records do not contain the number of {in_words_of(options.unit, 'nodes')} of a node"
-        raise BadInput(what, where=intake.file_names[0], fix=f"set it by --node-{options.unit}s N")
-    names = options.nodes
-    if names is None:
-        count = options.node_count or intake.capacity or 0
-        if not count:
-            count = max(1, -(-largest // each))
-            intake.note("nodes_inferred", count=count, where="", done=f"the smallest number is used: {count:,}")
-        names = _numbered_names(count)
-    if len(names) * each > MOST_NODES:
-        what = f"{len(names) * each:,} {in_words_of(options.unit, 'nodes')} exceed the limit of {MOST_NODES:,}"
-        raise BadInput(what, where=f"--unit {options.unit}", fix="set the number of nodes by --nodes")
-    return tuple(slot_name(name, options.unit, slot) for name in names for slot in range(each))
+        raise BadInput(what, where=where, fix=f"set it by --node-{options.unit}s N")
+    nodes = options.nodes
+    count = options.node_count or intake.capacity or 0 if nodes is None else len(nodes)
+    if not count:
+        count = max(1, -(-largest // each))
+        intake.note("nodes_inferred", count=count, where="", done=f"the largest number seen is used: {count:,}")
+    if count * each > MOST_NODES:
+        what = in_words_of(options.unit, f"a machine of {count * each:,} nodes is beyond the limit of {MOST_NODES:,}")
+        raise BadInput(what, where=where, fix="set the number of nodes by --nodes")
+    if nodes is None:
+        digits = max(_NAME_DIGITS, len(str(count)))
+        nodes = tuple(f"n{number:0{digits}d}" for number in range(1, count + 1))
+    if options.unit == NODE:
+        return nodes
+    return tuple(slot_name(name, options.unit, slot) for name in nodes for slot in range(each))
 
 
 def _note_censored(steps: _Steps, node_count: int, intake: RecordIntake) -> None:
@@ -218,33 +199,24 @@ def _changes_of(
     steps: _Steps, capacity: int, where: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int8], NDArray[np.int8]]:
     """Return the number of changing nodes at each step, their indices, and their new and previous states."""
-    # Each step changes four ranges of nodes, given by bounds and states. Nodes between the old and the new ``active``
-    # become busy, idle ones and then down ones; or idle, and down from ``total``. Other nodes between the old and the
-    # new ``total`` become idle or down. The ranges are sorted, because ``active`` never exceeds ``total``. All nodes
-    # are busy before the first step.
-    active, total = steps.active, steps.total
-    before, before_total = (np.concatenate(([capacity], column[:-1])) for column in (active, total))
-    low, high = np.minimum(active, before), np.maximum(active, before)
-    rises = active > before
-    middle = np.where(rises, high, np.clip(total, low, high))
-    split = np.where(rises, np.clip(before_total, low, high), middle)
-    last = np.maximum(np.maximum(total, before_total), high)
-    beyond = np.maximum(np.minimum(total, before_total), high)
-    lows, highs = np.stack((low, split, middle, beyond), axis=1), np.stack((split, middle, high, last), axis=1)
-    become, were = np.full(highs.shape, DOWN, dtype=np.int8), np.full(highs.shape, BUSY, dtype=np.int8)
-    become[:, :2] = np.where(rises, BUSY, IDLE)[:, np.newaxis]
-    become[total > before_total, 3] = IDLE
-    were[rises, 0], were[:, 1] = IDLE, DOWN
-    were[:, 3] = np.where(total > before_total, DOWN, IDLE)
+    # All nodes are busy before the first step
+    before, before_total = (np.concatenate(([capacity], column[:-1])) for column in (steps.active, steps.total))
+    # Nodes between the old and the new ``active`` change; others change between the old and the new ``total``
+    low, high = np.minimum(steps.active, before), np.maximum(steps.active, before)
+    ends = (
+        np.maximum(np.minimum(steps.total, before_total), high),
+        np.maximum(np.maximum(steps.total, before_total), high),
+    )
+    lows, highs = np.stack((low, ends[0]), axis=1), np.stack((high, ends[1]), axis=1)
     sizes = highs - lows
-    if int(sizes.sum()) > MOST_CHANGES:
-        raise BadInput(
-            f"the counts lead to more than {MOST_CHANGES:,} changes of nodes",
-            where=where,
-            fix="import it in parts, with --window A:B",
-        )
-    counts, filled = sizes.sum(axis=1), sizes > 0
-    sizes, firsts = sizes[filled], lows[filled]
-    nodes = np.arange(int(sizes.sum()), dtype=np.int32)  # the index of each change, later the node in its range
-    nodes += np.repeat((firsts - np.cumsum(sizes) + sizes).astype(np.int32), sizes)
-    return counts, nodes, np.repeat(become[filled], sizes), np.repeat(were[filled], sizes)
+    counts = sizes.sum(axis=1)
+    if int(counts.sum()) > MOST_CHANGES:
+        what = f"the counts lead to more than {MOST_CHANGES:,} changes of nodes"
+        raise BadInput(what, where=where, fix="import it in parts, with --window A:B")
+    nodes = ranges_from(lows.ravel(), sizes.ravel()).astype(np.int32)
+
+    def states(active: NDArray[np.int64], total: NDArray[np.int64]) -> NDArray[np.int8]:
+        is_busy, is_there = (nodes < np.repeat(column.astype(np.int32), counts) for column in (active, total))
+        return np.where(is_busy, np.int8(BUSY), np.where(is_there, np.int8(IDLE), np.int8(DOWN)))
+
+    return counts, nodes, states(steps.active, steps.total), states(before, before_total)
