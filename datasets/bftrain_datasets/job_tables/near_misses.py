@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -24,39 +24,44 @@ _SACCT: Final = "use the output of: sacct -a -X --parsable2 -o JobID,Start,End,N
 _LSF: Final = "import LSF's file lsb.acct"
 _PBS: Final = "import the files in server_priv/accounting on the PBS server"
 _DOWN: Final = "import the output of sacctmgr show event -P all_time, or set --down NODES@A:B"
-# Words in the header of a command that lists present jobs, and a source of past jobs
-_OF_NOW: Final = (
-    ({"JOBID", "ST", "NODELIST(REASON)"}, "squeue", _SACCT),
-    ({"JOBID", "STAT", "FROM_HOST"}, "bjobs", _LSF),
-    ({"job-ID", "prior", "state"}, "qstat", "import the file accounting of Grid Engine"),
-    ({"Job", "id", "Time", "Use", "S"}, "qstat", _PBS),
-)
-# The start of a line in unsupported records, and a supported source
-_UNSUPPORTED: Final = (
-    (r"<\?xml", "XML", "convert it to JSON or CSV, or import the scheduler's own files"),
-    (r"Job <\d", "output of bhist -l", _LSF),
-    (r'"JOB_(?:NEW|START|STATUS|REQUEUE)" "\d', "LSF's file lsb.events", _LSF),
-    (r"JobId=\d+ (?:Array\w+=\S+ )*JobName=", "output of scontrol show job", _SACCT),
-    (r"JobId=\S+ UserId=", "a file of Slurm's jobcomp/filetxt", _SACCT),
-    (r"\[\d{4}-\d\d-\d\dT[\d:.+-]+\] ", "a log of slurmctld", _SACCT),
-    (r"ReservationName=\S+ StartTime=|(?=.*\bName\b)(?=.*\bNodeNames\b).*\bFlags\b", "Slurm's reservations", _DOWN),
-    (r"={20}", "output of qacct -j", "import the file accounting, which qacct reads"),
-    (r"VERSION \d+$|\d\d:\d\d:\d\d \d{9,} ", "events of Moab or Maui", "import the records of Torque, Slurm or LSF"),
+_OF_NOW: Final = ", which lists only current jobs"
+_UNSUPPORTED: Final = ", which is not supported"
+# The start of one of the first lines, the problem, and a supported source
+_OTHER_FILES: Final = (
+    (r"\s*JOBID\b.* ST .*NODELIST\(REASON\)", f"output of squeue{_OF_NOW}", _SACCT),
+    (r"\s*JOBID\b.*\bSTAT\b.*\bFROM_HOST\b", f"output of bjobs{_OF_NOW}", _LSF),
+    (r"job-ID +prior\b.*\bstate\b", f"output of qstat{_OF_NOW}", "import the file accounting of Grid Engine"),
+    (r"Job id\b.*\bTime Use S\b", f"output of qstat{_OF_NOW}", _PBS),
+    (r"---+ [- ]+$", "columns cut to a width", "print them with --parsable2 (-P)"),
+    (r"<\?xml", f"XML{_UNSUPPORTED}", "convert it to JSON or CSV, or import the scheduler's own files"),
+    (r"Job <\d", f"output of bhist -l{_UNSUPPORTED}", _LSF),
+    (r'"JOB_(?:NEW|START|STATUS|REQUEUE)" "\d', f"LSF's file lsb.events{_UNSUPPORTED}", _LSF),
+    (r"JobId=\d+ (?:Array\w+=\S+ )*JobName=", f"output of scontrol show job{_UNSUPPORTED}", _SACCT),
+    (r"JobId=\S+ UserId=", f"a file of Slurm's jobcomp/filetxt{_UNSUPPORTED}", _SACCT),
+    (r"\[\d{4}-\d\d-\d\dT[\d:.+-]+\] ", f"a log of slurmctld{_UNSUPPORTED}", _SACCT),
+    (
+        r"ReservationName=\S+ StartTime=|(?=.*\bName\b)(?=.*\bNodeNames\b).*\bFlags\b",
+        f"Slurm's reservations{_UNSUPPORTED}",
+        _DOWN,
+    ),
+    (r"={20}", f"output of qacct -j{_UNSUPPORTED}", "import the file accounting, which qacct reads"),
+    (
+        r"VERSION \d+$|\d\d:\d\d:\d\d \d{9,} ",
+        f"events of Moab or Maui{_UNSUPPORTED}",
+        "import the records of Torque, Slurm or LSF",
+    ),
 )
 
 
 def near_miss(head: bytes) -> tuple[str, str] | None:
     """Return the problem and advice; None if the file does not resemble a table."""
     lines = first_lines(head)
-    for start, source, fix in _UNSUPPORTED:
+    for start, problem, fix in _OTHER_FILES:
         if any(re.match(start, line) for line in lines[:_COMPARED_LINES]):
-            return f"{source}, which is not supported", fix
+            return problem, fix
     if head.lstrip().startswith(JSON_BEGINS):
         return _of_json(head)
     header = header_of(head.decode(errors="replace").lstrip().partition("\n")[0])
-    printed = _of_commands(header.names, lines)
-    if printed is not None:
-        return printed
     times = sum(map(_is_time, header.names))
     if times and len(header.names) >= _LEAST_CELLS:
         shown = "blanks" if header.separator == " " else f"'{header.separator}'"
@@ -75,19 +80,9 @@ def near_miss(head: bytes) -> tuple[str, str] | None:
     return f"no known column of jobs: {_some(header.names)}", f"set their meanings: {_MAP.format('COL')}"
 
 
-def _of_commands(names: Sequence[str], lines: Sequence[str]) -> tuple[str, str] | None:
-    """Return why the output of a command for people does not suffice; None for any other file."""
-    for words, command, fix in _OF_NOW:
-        if words <= {*names, *lines[0].split()} if lines else False:
-            return f"output of {command}, which lists only current jobs", fix
-    if len(lines) > 1 and lines[1].startswith("---") and not lines[1].strip("- "):
-        return "columns cut to a width", "print them with --parsable2 (-P)"
-    return None
-
-
 def _of_json(head: bytes) -> tuple[str, str]:
     if format_of(head) == RESERVATIONS:
-        return "Slurm's reservations, which are not supported", _DOWN
+        return f"Slurm's reservations{_UNSUPPORTED}", _DOWN
     names = keys_in(head)
     found = columns_named(names)
     fix = f"set the field by {_MAP.format('FIELD')}"
