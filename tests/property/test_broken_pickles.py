@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrain import BadInput, registry
+from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.published.frame import ADMITTED, load_frame
 from tests.helpers import pickles
 
@@ -32,7 +33,7 @@ def read(content: bytes) -> object:
     """Read this as a log; a refusal says where, and counts as nothing."""
     try:
         frame = load_frame(io.BytesIO(content), "x.pkl")
-        return registry.load("reader", "ndstat").transitions_of(frame)
+        return registry.load("reader", "ndstat").add_table(frame, RecordIntake())
     except BadInput as error:
         refusal = error
     assert refusal.where == "x.pkl"

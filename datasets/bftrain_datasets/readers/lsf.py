@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache, partial
 from itertools import islice
 from typing import Final
@@ -31,7 +31,8 @@ about: Final = "LSF: finished jobs in lsb.acct"
 
 # Field positions in LSF 9 and 10; hosts and the fields after them have no fixed position
 ENDED: Final = "JOB_FINISH"
-EVENT_TIME, JOB, SUBMIT, START, USER, QUEUE, ASKED_HOSTS = 2, 3, 7, 10, 11, 12, 22
+EVENT_TIME, JOB, SUBMIT, START, USER, QUEUE = 2, 3, 7, 10, 11, 12
+FIXED_FIELDS: Final = 22  # before the requested hosts
 INDEX_AFTER_HOSTS: Final = 29  # array index of the job, after texts and the resource usage
 
 _FIELD: Final = re.compile(r'"([^"]*(?:""[^"]*)*)"|(\S+)')
@@ -64,51 +65,28 @@ def _finished(line: str, intake: RecordIntake) -> None:
     begin = _BEGIN.match(line)
     if begin is None or begin[1] != ENDED:
         raise SkippedRow("malformed" if begin is None else "other_record")
-    fields = _fields(line)
-    hosts, after = _hosts(fields)
-    if hosts is None:
-        raise SkippedRow("malformed")
+    found = (match[1] if match[2] is None else match[2] for match in _FIELD.finditer(line))
+    fields, hosts = list(islice(found, FIXED_FIELDS)), list[str]()
+    for _ in range(2):  # requested hosts, then used hosts, each preceded by their number
+        count = whole_number(next(found, ""))
+        hosts = list(islice(found, count or 0))
+        if count != len(hosts):
+            raise SkippedRow("malformed")
+    index = next(islice(found, INDEX_AFTER_HOSTS, None), "")
+    written = "\n".join(hosts)
     start_s, end_s = moments(intake.seconds, fields[START], fields[EVENT_TIME])
-    place = after + INDEX_AFTER_HOSTS
-    index = fields[place] if place < len(fields) else ""
     intake.job(
         f"{fields[JOB]}[{index}]",
         start_s or None,
         end_s,
-        "\n".join(hosts),
-        count=len(dict(_slots("\n".join(hosts)))),
+        written,
+        count=len(dict(_slots(written))),
         queue=fields[QUEUE],
         expand=_names,
-        units=_slots("\n".join(hosts)),
+        units=_slots(written),
         user=fields[USER],
         submit_s=intake.clock.uncounted(fields[SUBMIT]),
     )
-
-
-def _fields(line: str) -> list[str]:
-    """Split a record up to its last required field; the part after the hosts has a fixed length."""
-    found = (match[1] if match[2] is None else match[2] for match in _FIELD.finditer(line))
-    fields = list(islice(found, ASKED_HOSTS + 1))
-    for _ in range(2):  # requested hosts and used hosts, each preceded by their number
-        count = whole_number(fields[-1]) if fields else None
-        if count is None:
-            return fields
-        fields += islice(found, count + 1)
-    fields += islice(found, INDEX_AFTER_HOSTS)
-    return fields
-
-
-def _hosts(fields: Sequence[str]) -> tuple[Sequence[str] | None, int]:
-    """Return the hosts used by the job, as written, and the next position; None if the record is truncated."""
-    place = ASKED_HOSTS
-    asked = whole_number(fields[place]) if len(fields) > place else None
-    if asked is None:
-        return None, 0
-    place += asked + 1
-    used = whole_number(fields[place]) if len(fields) > place else None
-    if used is None or len(fields) < place + 1 + used:
-        return None, 0
-    return fields[place + 1 : place + 1 + used], place + 1 + used
 
 
 @lru_cache(maxsize=1 << 12)

@@ -10,7 +10,6 @@ Nothing in the pickle is executed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -35,26 +34,6 @@ COLUMNS_AT_ONCE: Final = 64  # number of nodes compared in one step, to need lit
 REMEDY: Final = "rows are events by time, columns are nodes, values are 1 for idle and 0 for busy"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeTransitions:
-    """A table as columns for ``LogBuilder.add_columns``: at ``times`` the ``nodes`` change to ``states``.
-
-    The first row sets every node; only changes follow, node by node. Times are seconds UTC. ``rows`` is the number of
-    table rows. ``unsorted`` rows precede an earlier time. ``repeated_times`` rows share their time with another row;
-    the last row wins.
-    """
-
-    node_names: tuple[str, ...]
-    times: NDArray[np.float64]
-    nodes: NDArray[np.int32]
-    states: NDArray[np.int8]
-    begin_s: float
-    end_s: float
-    rows: int
-    unsorted: int
-    repeated_times: int
-
-
 def recognises(head: bytes) -> bool:
     """Return whether this is a pickled table other than a task table."""
     if len(head) < 2 or head[0] != _PROTOCOL or head[1] not in _PROTOCOLS:  # noqa: PLR2004 - the two bytes looked at
@@ -64,17 +43,11 @@ def recognises(head: bytes) -> bool:
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read the whole table; its rows are the events."""
-    table = transitions_of(load_frame(file.binary(), file.name))
-    intake.table(table.rows, table.node_names, table.times, table.nodes, table.states)
-    intake.observed(table.end_s)
-    if table.unsorted:
-        intake.note("notation", count=table.unsorted)
-    if table.repeated_times:
-        intake.unuse("repeated", intake.where, table.repeated_times, 0.0)
+    add_table(load_frame(file.binary(), file.name), intake)
 
 
-def transitions_of(frame: SavedFrame) -> NodeTransitions:
-    """Return the transitions in a table; raise ``BadInput`` at the first value other than 0 and 1.
+def add_table(frame: SavedFrame, intake: RecordIntake) -> None:
+    """Add the changes of all nodes; raise ``BadInput`` at the first value other than 0 and 1.
 
     The table is processed in pieces, to need little additional memory.
     """
@@ -93,18 +66,14 @@ def transitions_of(frame: SavedFrame) -> NodeTransitions:
         for block in frame.blocks
         for at in range(0, block.places.size, COLUMNS_AT_ONCE)
     ]
-    rows = np.concatenate([rows for rows, _, _ in parts])
-    return NodeTransitions(
-        node_names=frame.columns,
-        times=sorted_s[rows],
-        nodes=np.concatenate([nodes for _, nodes, _ in parts]),
-        states=np.concatenate([states for _, _, states in parts]),
-        begin_s=float(sorted_s[0]),
-        end_s=float(sorted_s[-1]),
-        rows=len(moments),
-        unsorted=int((steps < 0).sum()),
-        repeated_times=int((np.diff(sorted_s) == 0).sum()),
-    )
+    rows, nodes, states = map(np.concatenate, zip(*parts, strict=True))
+    intake.table(moments.size, frame.columns, sorted_s[rows], nodes, states)
+    intake.observed(float(sorted_s[-1]))
+    if order is not None:
+        intake.note("notation", count=int((steps < 0).sum()))
+    repeated = int((np.diff(sorted_s) == 0).sum())
+    if repeated:
+        intake.unuse("repeated", intake.where, repeated, 0.0)
 
 
 def _piece(

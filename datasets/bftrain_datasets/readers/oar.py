@@ -20,7 +20,6 @@ from typing import Any, Final
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.findings import SkippedRow
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
-from bftrain_datasets.importing.job_columns import key_of
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_columns import moments
 from bftrain_datasets.job_tables.tables import format_of
@@ -70,8 +69,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         if isinstance(host, str) and _is_name(host):
             hosts_of[str(resource.get("resource_id"))] = host
             intake.name_node(host)
-    recorded = intake.stays.keys() if len(intake.stays) else set()
-    intake.take_rows(_jobs(document, text), lambda job: _add_job(*job, hosts_of, recorded, intake))
+    intake.take_rows(_jobs(document, text), lambda job: _add_job(*job, hosts_of, intake))
 
 
 def _jobs(document: Mapping[str, Any], text: str) -> Iterator[tuple[int, tuple[str, Any]]]:
@@ -92,7 +90,6 @@ def _add_job(
     job: str,
     fields: Any,  # noqa: ANN401 - of JSON
     hosts_of: Mapping[str, str],
-    recorded: set[tuple[int, float, float]],
     intake: RecordIntake,
 ) -> None:
     if not isinstance(fields, dict):
@@ -103,8 +100,6 @@ def _add_job(
         start_s = None
     elif state in STILL_RUNNING:
         stop_s = RUNNING
-    if start_s is not None and (key_of(job), start_s, stop_s) in recorded:
-        raise SkippedRow("repeated")
     hosts = fields.get(HOSTS)
     if hosts is None:
         resources = fields.get(RESOURCES)
