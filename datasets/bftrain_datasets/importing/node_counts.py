@@ -16,7 +16,6 @@ from bftrain.errors import BadInput
 from bftrain.node_units import NODE, in_words_of, slot_name
 from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.importing.job_checks import RecordIntake
-from bftrain_datasets.importing.machine_nodes import ranges_from
 from bftrain_datasets.importing.occupancy import any_running, first_reports, observed
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog
@@ -213,10 +212,15 @@ def _changes_of(
     if int(counts.sum()) > MOST_CHANGES:
         what = f"the counts lead to more than {MOST_CHANGES:,} changes of nodes"
         raise BadInput(what, where=where, fix="import it in parts, with --window A:B")
-    nodes = ranges_from(lows.ravel(), sizes.ravel()).astype(np.int32)
+    lengths, filled = sizes.ravel(), sizes.ravel() > 0
+    nodes = np.arange(int(counts.sum()), dtype=np.int32)  # the index of each change, later the node in its range
+    nodes += np.repeat((lows.ravel() - np.cumsum(lengths) + lengths)[filled].astype(np.int32), lengths[filled])
 
-    def states(active: NDArray[np.int64], total: NDArray[np.int64]) -> NDArray[np.int8]:
-        is_busy, is_there = (nodes < np.repeat(column.astype(np.int32), counts) for column in (active, total))
-        return np.where(is_busy, np.int8(BUSY), np.where(is_there, np.int8(IDLE), np.int8(DOWN)))
+    def states(is_busy: NDArray[np.bool_], total: NDArray[np.int64]) -> NDArray[np.int8]:
+        """Return all states, if the nodes between both ``active`` are busy at these steps."""
+        found = np.where(nodes < np.repeat(total.astype(np.int32), counts), np.int8(IDLE), np.int8(DOWN))
+        found[np.repeat(np.stack((is_busy, np.zeros_like(is_busy)), axis=1).ravel(), lengths)] = BUSY
+        return found
 
-    return counts, nodes, states(steps.active, steps.total), states(before, before_total)
+    became, were = states(steps.active > before, steps.total), states(steps.active < before, before_total)
+    return counts, nodes, became, were

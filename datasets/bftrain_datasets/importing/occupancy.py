@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from heapq import heappop, heappush
 from typing import Final
 
 import numpy as np
@@ -529,8 +529,7 @@ class SlotSweep:
         self.slot: list[int] = []
         self.begin_s: list[float] = []
         self.end_s: list[float] = []
-        self._free = list(range(capacity))  # a heap; may contain slots already in use, which are skipped
-        self._is_free = [True] * capacity
+        self._free = list(range(capacity))  # sorted
         self._users = [0] * capacity  # number of jobs that use this specific slot
         self._owner: dict[int, tuple[int, float]] = {}  # entry and start of each other slot in use
         self._held: dict[int, list[int]] = {}
@@ -557,18 +556,16 @@ class SlotSweep:
             self.end_s.append(end_s)
 
     def _assign_slot(self, slot: int, entry: int, time_s: float) -> None:
-        self._is_free[slot] = False
         self._owner[slot] = entry, time_s
         self._held.setdefault(entry, []).append(slot)
 
     def _request_slots(self, entry: int, count: int, time_s: float) -> None:
-        while count and self._free:
-            slot = heappop(self._free)
-            if self._is_free[slot]:
-                self._assign_slot(slot, entry, time_s)
-                count -= 1
-        if count:
-            self._lacking[entry] = self._lacking.get(entry, 0) + count
+        slots = self._free[:count]
+        del self._free[:count]
+        for slot in slots:
+            self._assign_slot(slot, entry, time_s)
+        if count > len(slots):
+            self._lacking[entry] = self._lacking.get(entry, 0) + count - len(slots)
 
     def _release(self, slot: int, time_s: float) -> None:
         for entry in self._lacking:
@@ -577,8 +574,7 @@ class SlotSweep:
                 del self._lacking[entry]
             self._assign_slot(slot, entry, time_s)
             return
-        self._is_free[slot] = True
-        heappush(self._free, slot)
+        insort(self._free, slot)
 
     def _end(self, entry: int, time_s: float) -> None:
         self._lacking.pop(entry, None)
@@ -592,8 +588,8 @@ class SlotSweep:
         if not begins:
             if not self._users[slot]:
                 self._release(slot, time_s)
-        elif self._is_free[slot]:
-            self._is_free[slot] = False
+        elif slot in self._free:
+            self._free.remove(slot)
         elif slot in self._owner:
             entry, begin_s = self._owner.pop(slot)
             self._held[entry].remove(slot)

@@ -127,16 +127,26 @@ def suspicions(log: EventLog, quiet: Sequence[tuple[float, float]], downtime_aft
 
     ``quiet`` are the periods without any job.
     """
-    downtime = _downtime(log, quiet, downtime_after_s)
-    if downtime is not None:
-        yield downtime
+
+    def suspicion(name: str, count: int, node_s: float, first: str, more: str = "") -> LogFinding:
+        return LogFinding(name=name, count=count, node_s=node_s, first=first, done=HAZARDS[name].done + more)
+
+    long = [(begin_s, end_s) for begin_s, end_s in quiet if end_s - begin_s > downtime_after_s]
+    if long:  # short pauses can be part of a longer one
+        long_s, all_s = (math.fsum(end_s - begin_s for begin_s, end_s in spans) for spans in (long, quiet))
+        hours = (
+            f"; {long_s / 3600:,.1f} h in pauses longer than {downtime_after_s:,.0f} s, or {all_s / 3600:,.1f} h with"
+            " shorter ones"
+        )
+        first = f"at {time_formats.time_text(long[0][0])}"
+        yield suspicion("suspected_downtime", len(long), long_s * len(log.node_names), first, hours)
     # Nodes that are idle at the start of the log and never change
     whole = np.flatnonzero((log.states_at(log.start_s) == IDLE) & (log.last_changes() < 0))
     if whole.size and log.span_s > 0:
         name = log.node_names[int(whole[0])]
-        yield _suspicion("always_idle", int(whole.size), whole.size * log.span_s, f"node {name}")
+        yield suspicion("always_idle", int(whole.size), whole.size * log.span_s, f"node {name}")
     if log.start_s < time_formats.SMALLEST_EPOCH_S:
-        yield _suspicion("relative_times", len(log), 0.0, f"at {time_formats.time_text(log.start_s)}")
+        yield suspicion("relative_times", len(log), 0.0, f"at {time_formats.time_text(log.start_s)}")
 
 
 def all_idle(log: EventLog, longer_than_s: float) -> list[tuple[float, float]]:
@@ -148,25 +158,6 @@ def all_idle(log: EventLog, longer_than_s: float) -> list[tuple[float, float]]:
     bounds = np.append(log.times, log.end_s)
     spans = zip(bounds[edges[::2]].tolist(), bounds[edges[1::2]].tolist(), strict=True)
     return [(begin_s, end_s) for begin_s, end_s in spans if end_s - begin_s > longer_than_s]
-
-
-def _downtime(log: EventLog, quiet: Sequence[tuple[float, float]], longer_than_s: float) -> LogFinding | None:
-    """Return suspected downtime, with the total idle time, because short pauses can be part of a longer one."""
-    long = [(begin_s, end_s) for begin_s, end_s in quiet if end_s - begin_s > longer_than_s]
-    if not long:
-        return None
-    long_s, all_s = (math.fsum(end_s - begin_s for begin_s, end_s in spans) for spans in (long, quiet))
-    name = "suspected_downtime"
-    done = (
-        f"{HAZARDS[name].done}; {long_s / 3600:,.1f} h in pauses longer than {longer_than_s:,.0f} s, or "
-        f"{all_s / 3600:,.1f} h with shorter ones"
-    )
-    first = f"at {time_formats.time_text(long[0][0])}"
-    return LogFinding(name=name, count=len(long), node_s=long_s * len(log.node_names), first=first, done=done)
-
-
-def _suspicion(name: str, count: int, node_s: float, first: str) -> LogFinding:
-    return LogFinding(name=name, count=count, node_s=node_s, first=first, done=HAZARDS[name].done)
 
 
 STDIN: Final = "-"

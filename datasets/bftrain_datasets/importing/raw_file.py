@@ -57,29 +57,18 @@ _PACKING: Final[dict[bytes, Callable[[IO[bytes]], _Buffered]]] = {
 _DAMAGED: Final = (OSError, lzma.LZMAError, zlib.error, EOFError, tarfile.TarError)
 
 
-class _Hashing(io.RawIOBase):
-    """Hashes all data read through it, and reports the number of bytes."""
+class _Stream(io.RawIOBase):
+    """A stream of the blocks that ``read`` returns for a maximum size; an empty block is the end."""
 
-    def __init__(self, inner: IO[bytes], where: str, tell: Callable[[int], object] | None) -> None:
-        self._inner = inner
-        self._where = where
-        self._tell = tell
-        self.digest = hashlib.sha256()
-        self.size = 0
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer is accepted
-        try:
-            block = self._inner.read(len(buffer))
-        except OSError as error:
-            raise BadInput(f"cannot be read: {error.strerror}", where=self._where) from error
+        block = self._read(len(buffer))
         buffer[: len(block)] = block
-        self.digest.update(block)
-        self.size += len(block)
-        if self._tell is not None:
-            self._tell(len(block))
         return len(block)
 
 
@@ -92,10 +81,12 @@ class RawFile:
     def __init__(self, path: Path | None, tally: FindingsTally, tell: Callable[[int], object] | None = None) -> None:
         self.name = "stdin" if path is None else tellable(path.name)
         self._tally = tally
+        self._tell = tell
         where = self.where = str(path) if path else "stdin"
         self._outer = sys.stdin.buffer if path is None else existing(path).open("rb")
         self._owned = path is not None
-        self._raw = _Hashing(self._outer, where, tell)
+        self._digest, self._size_bytes = hashlib.sha256(), 0
+        self._raw = _Stream(self._read_raw)
         self._damage: list[Exception] = []
         self._archive: tarfile.TarFile | None = None
         self._path = path
@@ -103,7 +94,7 @@ class RawFile:
         size = os.fstat(self._outer.fileno()).st_size if self._owned else 0
 
         def check(unpacked: int) -> None:
-            check_unpacked(unpacked, max(size, self._raw.size), where=where, fix=_UNPACK)
+            check_unpacked(unpacked, max(size, self._size_bytes), where=where, fix=_UNPACK)
 
         try:
             stream: io.BufferedReader = io.BufferedReader(self._raw, _BLOCK_BYTES)
@@ -127,6 +118,18 @@ class RawFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._close()
+
+    def _read_raw(self, size: int) -> bytes:
+        """Return a block of the packed file, after hashing it and reporting its size."""
+        try:
+            block = self._outer.read(size)
+        except OSError as error:
+            raise BadInput(f"cannot be read: {error.strerror}", where=self.where) from error
+        self._digest.update(block)
+        self._size_bytes += len(block)
+        if self._tell is not None:
+            self._tell(len(block))
+        return block
 
     def binary(self) -> IO[bytes]:
         """Return the unpacked content."""
@@ -202,7 +205,7 @@ class RawFile:
         if self._damage:
             self._tally.is_cut_off = True
             self._tally.note("truncated")
-        return ProvenanceSource(name=self.name, sha256=self._raw.digest.hexdigest(), size_bytes=self._raw.size)
+        return ProvenanceSource(name=self.name, sha256=self._digest.hexdigest(), size_bytes=self._size_bytes)
 
     def _check_members(self, archive: tarfile.TarFile) -> None:
         try:
@@ -236,40 +239,32 @@ class _Buffered(Protocol):
     def read1(self, size: int, /) -> bytes: ...
 
 
-class _Unpacked(io.RawIOBase):
-    """An unpacked stream, which stops at any damage; ``damage`` receives the error.
+def _unpacking(
+    packed: _Buffered, check: Callable[[int], object], damage: list[Exception], most: int = _BLOCK_BYTES
+) -> _Stream:
+    """Return the unpacked stream, which stops at any damage; ``damage`` receives the error.
 
     ``check`` is called with the number of bytes so far.
     """
+    count, has_ended = 0, False
 
-    def __init__(
-        self, packed: _Buffered, check: Callable[[int], object], damage: list[Exception], most: int = _BLOCK_BYTES
-    ) -> None:
-        self._packed = packed
-        self._check = check
-        self._damage = damage
-        self._most = most
-        self._count = 0
-        self._has_ended = False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer is accepted
-        filled = 0
-        while filled < len(buffer) and not self._has_ended:
+    def read(size: int) -> bytes:
+        nonlocal count, has_ended
+        pieces = list[bytes]()
+        while size and not has_ended:
             try:
                 # Not read(), which would lose data before the damage
-                block = self._packed.read1(min(len(buffer) - filled, self._most))
+                pieces.append(packed.read1(min(size, most)))
             except _DAMAGED as error:
-                self._damage.append(error)
-                block = b""
-            buffer[filled : filled + len(block)] = block
-            filled += len(block)
-            self._has_ended = not block
-            self._check(self._count + filled)
-        self._count += filled
-        return filled
+                damage.append(error)
+                pieces.append(b"")
+            size -= len(pieces[-1])
+            count += len(pieces[-1])
+            has_ended = not pieces[-1]
+            check(count)
+        return b"".join(pieces)
+
+    return _Stream(read)
 
 
 def _check_format(head: bytes, where: str) -> None:
@@ -298,7 +293,7 @@ def _unpacked(
             raise BadInput(what, where=where, fix=fix)
     opener = next((opener for mark, opener in _PACKING.items() if head.startswith(mark)), None)
     if opener is not None:
-        stream = io.BufferedReader(_Unpacked(opener(stream), check, damage), _BLOCK_BYTES)
+        stream = io.BufferedReader(_unpacking(opener(stream), check, damage), _BLOCK_BYTES)
         head = stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]
     return _first_member(stream, where, damage, check) if head[_TAR_MARK] == b"ustar" else (stream, None)
 
@@ -319,6 +314,6 @@ def _first_member(
     for member in archive:
         file = archive.extractfile(member) if member.isfile() else None
         if file is not None:
-            content = _Unpacked(cast("_Buffered", file), check, damage, _MEMBER_BYTES)
+            content = _unpacking(cast("_Buffered", file), check, damage, _MEMBER_BYTES)
             return io.BufferedReader(content, _BLOCK_BYTES), archive
     raise BadInput(_NO_FILE[0], where=where, fix=_NO_FILE[1])

@@ -111,29 +111,24 @@ class TableMap:
 
     def missing(self) -> list[str]:
         """Return descriptions of the missing required data."""
+        known, units = self.uses.keys(), OF_UNIT.get(self.unit_counted)
+        is_sized = bool({"nodes", "count"} & known) or self.per_node() is not None
         if self.to_schedule:
-            return self._missing_to_schedule()
-        units = OF_UNIT.get(self.unit_counted)
-        found = [] if "start" in self or {"submit", "wait"} <= self.uses.keys() else ["the start of a job (start)"]
-        if "start" not in self and {"end", "elapsed"} <= self.uses.keys():
-            found = []
-        if not {"end", "elapsed"} & self.uses.keys():
-            found.append("its end (end), or run time (elapsed)")
-        if units is not None and units not in self:
-            found.append(f"its {in_words_of(self.unit_counted, 'nodes')} ({units})")
-        elif units is None and not {"nodes", "count"} & self.uses.keys() and self.per_node() is None:
-            found.append("its nodes (nodes), or their number (count)")
-        return found
-
-    def _missing_to_schedule(self) -> list[str]:
-        found = [] if "submit" in self else ["the submission of a job (submit)"]
-        if "elapsed" not in self and not ("end" in self and {"start", "wait"} & self.uses.keys()):
-            found.append("its run time (elapsed)")
-        if self.to_schedule == "cores" and "cores" not in self:
-            found.append("its cores (cores)")
-        elif self.to_schedule != "cores" and not {"nodes", "count"} & self.uses.keys() and self.per_node() is None:
-            found.append("its number of nodes (count)")
-        return found
+            lasts = "elapsed" in self or ("end" in self and bool({"start", "wait"} & known))
+            required = [("submit" in self, "the submission of a job (submit)"), (lasts, "its run time (elapsed)")]
+            by_cores = self.to_schedule == "cores"
+            required.append(
+                ("cores" in self, "its cores (cores)") if by_cores else (is_sized, "its number of nodes (count)")
+            )
+        else:
+            starts = "start" in self or {"submit", "wait"} <= known or {"end", "elapsed"} <= known
+            ends = bool({"end", "elapsed"} & known)
+            required = [(starts, "the start of a job (start)"), (ends, "its end (end), or run time (elapsed)")]
+            if units is None:
+                required.append((is_sized, "its nodes (nodes), or their number (count)"))
+            else:
+                required.append((units in self, f"its {in_words_of(self.unit_counted, 'nodes')} ({units})"))
+        return [what for is_known, what in required if not is_known]
 
 
 def columns_named(names: Sequence[str]) -> TableMap:
