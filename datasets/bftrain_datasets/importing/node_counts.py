@@ -202,25 +202,21 @@ def _changes_of(
     before, before_total = (np.concatenate(([capacity], column[:-1])) for column in (steps.active, steps.total))
     # Nodes between the old and the new ``active`` change; others change between the old and the new ``total``
     low, high = np.minimum(steps.active, before), np.maximum(steps.active, before)
-    ends = (
-        np.maximum(np.minimum(steps.total, before_total), high),
-        np.maximum(np.maximum(steps.total, before_total), high),
-    )
-    lows, highs = np.stack((low, ends[0]), axis=1), np.stack((high, ends[1]), axis=1)
-    sizes = highs - lows
-    counts = sizes.sum(axis=1)
+    low_total, high_total = np.minimum(steps.total, before_total), np.maximum(steps.total, before_total)
+    lows = np.stack((low, np.maximum(low_total, high)), axis=1).ravel()
+    sizes = np.stack((high, np.maximum(high_total, high)), axis=1).ravel() - lows
+    counts = sizes[::2] + sizes[1::2]
     if int(counts.sum()) > MOST_CHANGES:
         what = f"the counts lead to more than {MOST_CHANGES:,} changes of nodes"
         raise BadInput(what, where=where, fix="import it in parts, with --window A:B")
-    lengths, filled = sizes.ravel(), sizes.ravel() > 0
+    filled = sizes > 0
     nodes = np.arange(int(counts.sum()), dtype=np.int32)  # the index of each change, later the node in its range
-    nodes += np.repeat((lows.ravel() - np.cumsum(lengths) + lengths)[filled].astype(np.int32), lengths[filled])
+    nodes += np.repeat((lows - np.cumsum(sizes) + sizes)[filled].astype(np.int32), sizes[filled])
 
     def states(is_busy: NDArray[np.bool_], total: NDArray[np.int64]) -> NDArray[np.int8]:
         """Return all states, if the nodes between both ``active`` are busy at these steps."""
         found = np.where(nodes < np.repeat(total.astype(np.int32), counts), np.int8(IDLE), np.int8(DOWN))
-        found[np.repeat(np.stack((is_busy, np.zeros_like(is_busy)), axis=1).ravel(), lengths)] = BUSY
+        found[np.repeat(np.stack((is_busy, np.zeros_like(is_busy)), axis=1).ravel(), sizes)] = BUSY
         return found
 
-    became, were = states(steps.active > before, steps.total), states(steps.active < before, before_total)
-    return counts, nodes, became, were
+    return counts, nodes, states(steps.active > before, steps.total), states(steps.active < before, before_total)

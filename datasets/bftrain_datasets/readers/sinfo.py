@@ -159,10 +159,8 @@ class _Polls:
         if time_s is None or not self._rows:
             return
         seen = np.full(len(self._names), MISSING, dtype=np.int8)
-        for rank in RANK:
-            for state, places in self._rows:
-                if state == rank:
-                    seen[places] = state
+        for state, places in sorted(self._rows, key=lambda row: RANK.index(row[0])):
+            seen[places] = state
         self._rows.clear()
         # Nodes listed in other polls but not in this one are down
         missing = seen == MISSING
