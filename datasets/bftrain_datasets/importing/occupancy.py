@@ -36,24 +36,28 @@ def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]
     """Return all jobs, and a mask that keeps only one report of each stay."""
     jobs = intake.stays.columns()
     keep = np.ones(jobs.start.size, dtype=np.bool_)
-    rows = _of_repeated_names(jobs.job)
+    runs = np.isinf(jobs.end) & (jobs.job != _NAMELESS)
+    rows = _of_repeated_names(jobs.job, runs)
     held = jobs.set_keys() if rows.size else np.zeros(jobs.start.size, dtype=np.uint64)
+    order = rows[np.lexsort([each[rows] for each in (jobs.place, jobs.end, held, jobs.start, jobs.job)])]
     # Keep one of the jobs with equal name, times and nodes; duplicates across files are not doubtful
-    order = rows[np.lexsort([each[rows] for each in (jobs.place, held, jobs.end, jobs.start, jobs.job)])]
-    same = np.flatnonzero(_equals_previous(order, jobs.job, jobs.start, jobs.end, held))
+    same_stay = _equals_previous(order, jobs.job, jobs.start, held)
+    same = np.flatnonzero(same_stay & _equals_previous(order, jobs.end))
     again = order[same]
     elsewhere = files_of(jobs.place[again]) != files_of(jobs.place[order[same - 1]])
     keep[again] = False
     _set_used_aside("duplicate", again[~elsewhere], jobs, intake)
     # Drop rows of running jobs if another row has the same start and nodes, and an end
-    order, runs = _running_jobs(jobs, keep, held)
-    over = order[runs & (_equals_previous(order, jobs.job, jobs.start, held) | _ended_outside(order, jobs, intake))]
+    running = np.flatnonzero((runs & keep)[order])
+    over = order[running][same_stay[running] | _ended_outside(order[running], jobs, intake)]
     keep[over] = False
     _set_used_aside("repeated", np.concatenate((again[elsewhere], over)), jobs, intake)
     # Close running jobs in one file if they start again later in another file, as after a requeue
-    order, runs = _running_jobs(jobs, keep)
+    runs &= keep
+    rows = np.flatnonzero(keep & np.isin(jobs.job, jobs.job[runs]))
+    order = rows[np.lexsort((jobs.end[rows], jobs.start[rows], jobs.job[rows]))]
     now, later = order[:-1], order[1:]
-    on = runs[:-1] & (jobs.job[now] == jobs.job[later]) & (jobs.start[now] < jobs.start[later])
+    on = runs[now] & (jobs.job[now] == jobs.job[later]) & (jobs.start[now] < jobs.start[later])
     on &= files_of(jobs.place[now]) != files_of(jobs.place[later])
     now, later = now[on], later[on]
     if now.size:
@@ -61,10 +65,9 @@ def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]
         end = jobs.end.copy()
         end[now] = jobs.start[later]
         jobs = replace(jobs, end=end)
-    running = np.flatnonzero(keep & np.isinf(jobs.end))
-    if running.size:
-        first = intake.place_name(int(jobs.place[running].min()))
-        intake.note("still_running", count=int(running.size), where=first)
+    still = np.flatnonzero(keep & np.isinf(jobs.end))
+    if still.size:
+        intake.note("still_running", count=int(still.size), where=intake.place_name(int(jobs.place[still].min())))
     # Count rows sorted neither by start nor by end, if rows have both
     falls = min((np.flatnonzero(each[1:] < each[:-1]) + 1 for each in (jobs.start, jobs.end)), key=len)
     if falls.size and not intake.open_jobs.any_begun:
@@ -73,25 +76,15 @@ def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]
     return jobs, keep
 
 
-def _of_repeated_names(names: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the rows of jobs listed several times under the same name. Most logs have few."""
+def _of_repeated_names(names: NDArray[np.int64], runs: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the rows of jobs that still run, or are listed several times under one name. Most logs have few."""
     ordered = np.sort(names)
-    return np.flatnonzero(np.isin(names, ordered[1:][ordered[1:] == ordered[:-1]]))
+    return np.flatnonzero(np.isin(names, np.append(ordered[1:][ordered[1:] == ordered[:-1]], names[runs])))
 
 
 def any_running(jobs: StayColumns, keep: NDArray[np.bool_]) -> bool:
     """Return whether any kept job is still running when the records stop."""
     return bool(np.isinf(jobs.end[keep]).any())
-
-
-def _running_jobs(
-    jobs: StayColumns, keep: NDArray[np.bool_], *keys: NDArray[np.uint64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return all rows of running jobs, sorted by name, start and ``keys``, and a mask of rows without an end."""
-    running = keep & np.isinf(jobs.end) & (jobs.job != _NAMELESS)
-    rows = np.flatnonzero(keep & np.isin(jobs.job, jobs.job[running]))
-    order = rows[np.lexsort((jobs.end[rows], *(key[rows] for key in keys), jobs.start[rows], jobs.job[rows]))]
-    return order, running[order]
 
 
 def _ended_outside(rows: NDArray[np.int64], jobs: StayColumns, intake: RecordIntake) -> NDArray[np.bool_]:
