@@ -32,7 +32,7 @@ about: Final = "LSF: finished jobs in lsb.acct"
 # Field positions in LSF 9 and 10; hosts and the fields after them have no fixed position
 ENDED: Final = "JOB_FINISH"
 EVENT_TIME, JOB, SUBMIT, START, USER, QUEUE = 2, 3, 7, 10, 11, 12
-FIXED_FIELDS: Final = 22  # before the requested hosts
+FIXED_FIELDS: Final = 22  # number of fields before the requested hosts
 INDEX_AFTER_HOSTS: Final = 29  # array index of the job, after texts and the resource usage
 
 _FIELD: Final = re.compile(r'"([^"]*(?:""[^"]*)*)"|(\S+)')
