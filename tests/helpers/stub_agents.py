@@ -37,10 +37,10 @@ class StubAgent:
         self.link = ManagerLink(selector, manager, secret, **how, note=lambda text: sys.stderr.write(f"{text}\n"))
 
     def _register(self) -> None:
-        workers = tuple(worker.summary() for worker in self._workers.values())
+        workers = tuple(worker.left for worker in self._workers.values())
         address = {"node": self._node, "address": "127.0.0.1", "slots": 1, "pid": 1, "instance": self._node}
         self.link.send(
-            messages.RegisterAgent(**address, epoch=self.link.epoch, version=messages.VERSION, workers=workers)
+            messages.RegisterAgent(**address, epoch=self.link.welcome.epoch, version=messages.VERSION, workers=workers)
         )
 
     def _on_message(self, message: WireMessage) -> None:
@@ -63,8 +63,9 @@ class StubAgent:
     def report(self) -> None:
         """Report a step of each task whose first worker is here."""
         for worker in self._workers.values():
-            if worker.go and not worker.go.rank:
-                report = StepReport(time.time(), worker.step + 1, worker.go.workers, samples=1, loss=None)
+            if worker.left.go and not worker.left.place.rank:
+                step, workers = worker.left.step + 1, worker.left.place.workers
+                report = StepReport(time.time(), step, workers, samples=1, loss=None)
                 worker.record_message(report)
                 self.link.send(messages.MessageFromWorker(worker.name, report.to_dict()))
 

@@ -14,18 +14,17 @@ from __future__ import annotations
 
 import math
 import os
-import secrets
 import selectors
 import shutil
 import signal
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from bftrain_elastic.agent import prefork_server
-from bftrain_elastic.agent.agent_settings import AgentGpus, AgentSettings, command_line, visible_gpus
+from bftrain_elastic.agent.agent_settings import AgentSettings, command_line
 from bftrain_elastic.agent.connections import ManagerLink, WorkerSocket
 from bftrain_elastic.agent.node_copies import NodeCopies
 from bftrain_elastic.agent.prefork_process import PreforkProcess
@@ -36,11 +35,30 @@ from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire import agent_messages as messages
 from bftrain_elastic.wire.messages import Message, WireMessage, read_message
-from bftrain_elastic.wire.network_interfaces import free_port, networking
+from bftrain_elastic.wire.network_interfaces import free_port
 from bftrain_elastic.wire.worker_messages import FROM_WORKER
 from bftrain_elastic.worker.termination import GRACE
 
 _KILLED: Final = -int(signal.SIGKILL)
+
+
+@dataclass(eq=False)
+class Departure:
+    """The agent's way out: the announced loss of its node, if any, and the reason for its exit."""
+
+    reason: str = ""  # the agent exits now
+    gave_up: bool = False  # exit with an error code
+    announced: str = ""  # signal that announced the loss
+    deadline: float = math.inf  # monotonic, as the next two
+    ask_at: float = math.inf  # ask the workers to save if no manager does it
+    terminated_at: float = math.inf  # first SIGTERM
+    workers_notified: bool = False  # the scheduler or this agent has sent workers SIGTERM
+
+    def announce(self, why: str, grace_s: float) -> None:
+        """Start the grace period."""
+        now = time.monotonic()
+        self.announced, self.deadline = why, now + grace_s
+        self.ask_at = now + min(TIMEOUTS.one_notice_s, grace_s / 4)  # their own SIGTERM has been noticed by then
 
 
 class NodeAgent:
@@ -50,8 +68,6 @@ class NodeAgent:
         self._settings = settings
         if settings.parent:
             die_with(settings.parent, signal.SIGTERM)
-        self._gpus = AgentGpus(tuple(visible_gpus()), settings.first_gpu)
-        self._networking = networking(settings.address)
         self._selector = selectors.DefaultSelector()
         self._workers: dict[str, WorkerRecord] = {}
         self._ended = EndedWorkers()
@@ -81,18 +97,9 @@ class NodeAgent:
         # Servers that should run
         self._preforks = [self._commands, self._copies.process] if settings.copies_bytes else [self._commands]
         self._signals: list[int] = []  # signals received and not yet handled
-        self._terminated_at = math.inf  # monotonic time of the first SIGTERM
-        self._workers_notified = False  # the scheduler or this agent has sent workers SIGTERM
-        self._leaving = ""
-        self._leave_at = 0.0  # monotonic deadline of the grace period; 0: no SIGTERM received
-        self._leave_why = ""
-        self._ask_at = 0.0  # monotonic time to ask workers to save if no manager does it
+        self._departure = Departure()
         self._beat_at = 0.0
-        self._gave_up = False
-        self._instance = secrets.token_hex(8)
-        self._stays = math.isinf(settings.patience_s)
         self._noted_link = ""  # state of the connection in the latest note
-        self._keep_s = math.inf  # time that workers continue with no manager; inf: until the agent gives up
 
     def run(self) -> int:
         """Serve until ordered to exit; return the exit code."""
@@ -106,7 +113,7 @@ class NodeAgent:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, NOTICES)
         try:
             self._commands.start()
-            while not self._leaving:
+            while not self._departure.reason:
                 self._link.on_time()
                 for key, events in self._selector.select(self._wait_s()):
                     key.data(events)
@@ -116,11 +123,12 @@ class NodeAgent:
             gone = end_descendants()
             if self._settings.remove is not None and self._program_ended():
                 shutil.rmtree(self._settings.remove, ignore_errors=True)
-        return 0 if gone and not self._gave_up else 1
+        return 0 if gone and not self._departure.gave_up else 1
 
     def _wait_s(self) -> float:
-        times = [self._link.next_at, self._beat_at, *(one.kill_at for one in self._workers.values() if one.kill_at)]
-        return max(0.0, min([*times, self._leave_at] if self._leave_at else times) - time.monotonic())
+        times = [self._link.next_at, self._beat_at, self._departure.deadline]
+        times += [one.kill_at for one in self._workers.values() if one.kill_at]
+        return max(0.0, min(times) - time.monotonic())
 
     def _on_time(self) -> None:
         while self._signals:
@@ -138,46 +146,47 @@ class NodeAgent:
             limit_logs(self._workers.values(), self._settings.log_limit)
             self._note_link()
         if self._link.alone_s > self._settings.patience_s:
-            self._leaving = f"no manager for {self._settings.patience_s:g} s"
-            self._note(f"{self._leaving}: {self._link.trouble}")
-            self._gave_up = True
-        if self._workers and (self._link.alone_s > self._keep_s or self._link.silent):
+            self._give_up(f"no manager for {self._settings.patience_s:g} s", f": {self._link.trouble}")
+        keep_s = math.inf if self._link.welcome.keep_s is None else self._link.welcome.keep_s
+        if self._workers and (self._link.alone_s > keep_s or self._link.silent):
             self._kill_all()  # a job may start here unnoticed, or the manager starts the same workers elsewhere
-        if self._leave_at and now >= self._ask_at and not self._link.welcomed:
+        if now >= self._departure.ask_at and not self._link.welcomed:
             self._ask_workers_to_save()
-        if self._leave_at and (not self._workers or now >= self._leave_at):
-            self._leaving = self._leave_why
+        if self._departure.announced and (not self._workers or now >= self._departure.deadline):
+            self._departure.reason = self._departure.announced
+
+    def _give_up(self, reason: str, details: str = "") -> None:
+        self._departure.reason, self._departure.gave_up = reason, True
+        self._note(f"{reason}{details}")
 
     def _on_signal(self, number: int) -> None:
         name, now = signal.Signals(number).name, time.monotonic()
-        again = number == signal.SIGTERM and now - self._terminated_at > TIMEOUTS.one_notice_s
+        again = number == signal.SIGTERM and now - self._departure.terminated_at > TIMEOUTS.one_notice_s
         if number == signal.SIGINT or self._program_ended() or again:
-            self._leaving = name
+            self._departure.reason = name
         else:
             if number == signal.SIGTERM:
-                self._terminated_at = min(now, self._terminated_at)
+                self._departure.terminated_at = min(now, self._departure.terminated_at)
             self._on_notice(name)
 
     def _on_notice(self, why: str) -> None:
         """Leave immediately, or report the remaining time to the manager and the workers."""
         if self._settings.grace_s <= 0:
-            self._leaving = why
-        elif not self._leave_at:
-            now, grace_s = time.monotonic(), self._settings.grace_s
-            self._leave_at, self._leave_why = now + grace_s, why
-            self._ask_at = now + min(TIMEOUTS.one_notice_s, grace_s / 4)  # their own SIGTERM has been noticed by then
+            self._departure.reason = why
+        elif not self._departure.announced:
+            self._departure.announce(why, self._settings.grace_s)
             if self._link.welcomed:
                 self._send_notice()
 
     def _ask_workers_to_save(self) -> None:
         """Send SIGTERM to all workers, once: with no manager, this is their only request to save."""
-        if not self._workers_notified:
-            self._workers_notified = True
+        if not self._departure.workers_notified:
+            self._departure.workers_notified = True
             for worker in self._workers.values():
                 self._signal(worker, signal.SIGTERM)
 
     def _send_notice(self) -> None:
-        self._link.send(messages.PreemptionNotice(round(max(0.0, self._leave_at - time.monotonic()), 3)))
+        self._link.send(messages.PreemptionNotice(round(max(0.0, self._departure.deadline - time.monotonic()), 3)))
 
     def _close(self) -> None:
         """Kill all workers, and report the exits of the rest to the manager."""
@@ -191,21 +200,21 @@ class NodeAgent:
         for worker in list(self._workers.values()):
             if exit_codes.get(worker.pid, _KILLED) != _KILLED:
                 self._record_exit(worker, exit_codes[worker.pid])
-        self._link.send(messages.AgentLeaving(self._leaving, round(time.monotonic() - began, 4)))
+        self._link.send(messages.AgentLeaving(self._departure.reason, round(time.monotonic() - began, 4)))
 
     def _register(self) -> None:
         self._link.send(
             messages.RegisterAgent(
                 node=self._settings.node,
                 address=self._settings.address,
-                slots=self._settings.slots or len(self._gpus.names) or 1,
+                slots=self._settings.slots,
                 pid=os.getpid(),
-                instance=self._instance,
-                epoch=self._link.epoch,
+                instance=self._worker_socket.name,
+                epoch=self._link.welcome.epoch,
                 version=messages.VERSION,
                 kind=self._settings.kind,
-                gpus=min(self._settings.slots or len(self._gpus.names), len(self._gpus.names)),
-                workers=tuple(worker.summary() for worker in self._workers.values()),
+                gpus=min(self._settings.slots, len(self._settings.gpus.names)),
+                workers=tuple(worker.left for worker in self._workers.values()),
                 ended=tuple(self._ended.summaries()),
             )
         )
@@ -228,19 +237,16 @@ class NodeAgent:
             case messages.Goodbye():
                 self._on_goodbye()
             case messages.AgentRefused(reason=reason):
-                self._leaving, self._gave_up = reason, True
-                self._note(reason)
-            case messages.Welcome(keep_s=keep_s):
-                self._keep_s = math.inf if keep_s is None else keep_s
-                if self._leave_at:
-                    self._send_notice()
+                self._give_up(reason)
+            case messages.Welcome() if self._departure.announced:
+                self._send_notice()
 
     def _on_goodbye(self) -> None:
-        if self._stays:
+        if self._settings.stays:
             self._kill_all()
             self._link.pause("it closed the connection", TIMEOUTS.goodbye_retry_s)
         else:
-            self._leaving = "the manager closed the connection"
+            self._departure.reason = "the manager closed the connection"
 
     def _on_worker_order(
         self,
@@ -255,7 +261,7 @@ class NodeAgent:
                 self._stop(worker, grace_s)
             case messages.InspectWorker(worker=name):
                 pid = worker.pid if worker is not None else 0
-                if worker is not None and worker.warm and pid:  # the worker can dump its stacks
+                if worker is not None and worker.order.warm and pid:  # the worker can dump its stacks
                     self._scripts.send(messages.InspectProcess(pid))
                 self._link.send(messages.WorkerInspected(name, state_of(pid) if pid else ""))
 
@@ -271,14 +277,14 @@ class NodeAgent:
         worker = WorkerRecord(order)
         if worker.name in self._workers or worker.name in self._ended:  # repeated order
             return
-        self._ended.forget(worker.task, slot=worker.slot)
+        self._ended.forget(order.task, slot=order.slot)
         self._workers[worker.name] = worker
         try:
-            worker.order = self._order(worker, order)
+            worker.pending = self._order(worker, order)
         except OSError as error:
             self._record_exit(worker, 1, f"it cannot be started: {error}")
             return
-        if worker.warm:
+        if order.warm:
             self._expect_scripts()
         prefork = self._prefork_of(worker)
         prefork.start()
@@ -292,7 +298,7 @@ class NodeAgent:
             self._scripts.start()
 
     def _prefork_of(self, worker: WorkerRecord) -> PreforkProcess:
-        return self._scripts if worker.warm else self._commands
+        return self._scripts if worker.order.warm else self._commands
 
     def _workers_of(self, prefork: PreforkProcess) -> list[WorkerRecord]:
         return [worker for worker in self._workers.values() if self._prefork_of(worker) is prefork]
@@ -308,8 +314,8 @@ class NodeAgent:
             "BFTRAIN_NODE": self._settings.node,
             GRACE: f"{self._settings.grace_s:g}",
         }
-        env = {name: value for name, value in self._networking.items() if name not in os.environ} | env
-        env |= self._gpus.environment(worker.slot, all_gpus=order.all_gpus)
+        env = {name: value for name, value in self._settings.networking.items() if name not in os.environ} | env
+        env |= self._settings.gpus.environment(order.slot, all_gpus=order.all_gpus)
         if order.want_port:
             worker.port = free_port(self._settings.address)
             env["MASTER_PORT"] = str(worker.port)
@@ -318,15 +324,15 @@ class NodeAgent:
     def _send_orders(self, prefork: PreforkProcess) -> None:
         """Start the workers that waited for their prefork server; until then, orders can be cancelled."""
         for worker in self._workers_of(prefork):
-            if worker.order is not None:
-                prefork.send(worker.order)
-                worker.order, worker.ordered_at = None, time.monotonic()
+            if worker.pending is not None:
+                prefork.send(worker.pending)
+                worker.pending, worker.ordered_at = None, time.monotonic()
 
     def _stop(self, worker: WorkerRecord, grace_s: float) -> None:
-        if worker.order is not None:
+        if worker.pending is not None:
             self._record_exit(worker, _KILLED)
         elif grace_s > 0 and worker.pid:  # a worker that has not started has no state to save
-            if self._workers_notified:
+            if self._departure.workers_notified:
                 worker.asked_to_end |= handles_sigterm(worker.pid)
             else:
                 self._signal(worker, signal.SIGTERM)
@@ -356,7 +362,7 @@ class NodeAgent:
         task, name = message.task, message.worker
         self._ended.forget(task, name)
         for worker in self._workers.values():
-            worker.forgotten |= worker.task == task and name in {"", worker.name}
+            worker.forgotten |= worker.order.task == task and name in {"", worker.name}
 
     def _record_exit(self, worker: WorkerRecord, code: int, words: str = "") -> None:
         """Report the exit of a worker to the manager, and record it for the next manager."""
@@ -385,7 +391,7 @@ class NodeAgent:
             case messages.SignalNotice(signal=name):
                 # A scheduler that signals a prefork server signals all processes of the node. A second SIGTERM could
                 # interrupt a worker that saves since the first.
-                self._workers_notified |= name == signal.SIGTERM.name
+                self._departure.workers_notified |= name == signal.SIGTERM.name
                 self._on_notice(name)
             case messages.PreforkWarm(missing=missing):
                 if prefork is self._scripts:
@@ -398,9 +404,9 @@ class NodeAgent:
         """Record the exits of all its workers: they died with their parent, and this process adopted the orphans."""
         exit_codes = prefork.kill_remaining(keep=[one.pid for one in self._preforks if one is not prefork])
         for worker in self._workers_of(prefork):
-            if worker.order is None:
+            if worker.pending is None:
                 self._record_exit(worker, exit_codes.get(worker.pid, _KILLED))
-        if not self._leaving:
+        if not self._departure.reason:
             prefork.start()
             if not prefork.runs:
                 self._note("its prefork server exited during its start; a new one starts soon")
@@ -416,7 +422,7 @@ class NodeAgent:
     def _note_link(self) -> None:
         """Report each loss of the manager, and each connection to it, of an agent that stays."""
         state = "connected" if self._link.welcomed else self._link.trouble and f"no manager: {self._link.trouble}"
-        if self._stays and state not in {"", self._noted_link}:
+        if self._settings.stays and state not in {"", self._noted_link}:
             self._noted_link = state
             self._note(state)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import socket
@@ -13,7 +14,7 @@ from typing import Final
 from bftrain_elastic.agent.prefork_server import PRELOADED
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.wire.authenticated_stream import read_secret
-from bftrain_elastic.wire.network_interfaces import towards
+from bftrain_elastic.wire.network_interfaces import networking, towards
 from bftrain_elastic.worker.checkpoint_file import available_memory
 
 AUTO: Final = "auto"  # instead of an address
@@ -27,7 +28,7 @@ class AgentSettings(argparse.Namespace):
     manager; infinite: it stays until it is stopped. ``grace_s``: seconds that it continues after SIGTERM, if there are
     workers. When the process ``parent`` exits, the agent removes the folder ``remove`` and leaves. A worker's log is
     limited to ``log_limit`` bytes, and copies of other nodes' states to ``copies_bytes``; 0: none. ``nice`` is the nice
-    value of its child processes, not of the agent itself.
+    value of its child processes, not of the agent itself. ``networking`` are variables for workers.
     """
 
     manager: tuple[str, int]
@@ -45,13 +46,23 @@ class AgentSettings(argparse.Namespace):
     log_limit: int
     copies_bytes: int
     nice: int
+    gpus: AgentGpus
+    networking: dict[str, str]
 
     @classmethod
     def read(cls, parser: argparse.ArgumentParser, arguments: list[str] | None) -> AgentSettings:
         """Read the settings from command-line arguments; raise an error that names the invalid one."""
         found = parser.parse_args(arguments, namespace=cls())
         found.address = towards(found.manager[0]) if found.address == AUTO else found.address
+        found.networking = networking(found.address)
+        found.gpus = AgentGpus(tuple(visible_gpus()), found.first_gpu)
+        found.slots = found.slots or len(found.gpus.names) or 1
         return found
+
+    @property
+    def stays(self) -> bool:
+        """Whether the agent waits for the next manager until it is stopped."""
+        return math.isinf(self.patience_s)
 
 
 def command_line(description: str) -> argparse.ArgumentParser:

@@ -41,12 +41,11 @@ class ManagerLink:
         self._sealed = AuthenticatedStream(self.secret, "agent")
         self._connect_at = 0.0
         self._beat_at = 0.0
-        self._welcome = False  # both sides have proven the secret, and the manager is not older than the previous one
+        self._welcomed = False  # both sides have proven the secret, and the manager is not older than the previous one
         self._refused = 0  # epoch of the latest rejected manager
-        self.epoch = 0  # epoch of the newest obeyed manager
+        self.welcome = Welcome(epoch=0)  # of the newest obeyed manager
         self._lost_at = self._alive_at = time.monotonic()
         self.silent = False  # the manager was lost because nothing arrived: it may run on behind a broken network
-        self._silence_s = math.inf  # seconds of silence after which the manager counts as lost
         self.trouble = ""  # reason for the missing manager
 
     @property
@@ -57,7 +56,7 @@ class ManagerLink:
     @property
     def welcomed(self) -> bool:
         """Whether a manager has welcomed the agent."""
-        return self._wire is not None and self._welcome
+        return self._wire is not None and self._welcomed
 
     @property
     def alone_s(self) -> float:
@@ -66,7 +65,8 @@ class ManagerLink:
 
     @property
     def _silent_at(self) -> float:
-        return self._alive_at + self._silence_s if self._welcome else math.inf
+        silence_s = self.welcome.silence_s
+        return math.inf if silence_s is None or not self._welcomed else self._alive_at + silence_s
 
     def on_time(self) -> None:
         """Connect if there is no connection, or send a heartbeat; drop a silent manager."""
@@ -78,7 +78,7 @@ class ManagerLink:
             wire.ready(selectors.EVENT_READ)  # this process may have been stopped
             if now >= self._silent_at:
                 self.silent = True
-                wire.end(f"no sign of life for {self._silence_s:g} s")
+                wire.end(f"no sign of life for {self.welcome.silence_s:g} s")
         if self._wire is None:
             self._connect_at = now + TIMEOUTS.connect_retry_s
             self._connect()
@@ -125,19 +125,18 @@ class ManagerLink:
     def _on_manager_message(self, plain: Message) -> None:
         message = read_message(FROM_MANAGER, plain)
         if isinstance(message, Welcome):
-            if message.epoch < self.epoch:  # a later manager has replaced this one
+            if message.epoch < self.welcome.epoch:  # a later manager has replaced this one
                 if self._refused != message.epoch:  # report this once
                     self._refused = message.epoch
-                    which = f"it is number {message.epoch}, and number {self.epoch} was obeyed"
+                    which = f"it is number {message.epoch}, and number {self.welcome.epoch} was obeyed"
                     self.note(f"manager: {which}: rejected")
                 if self._wire is not None:
                     self._wire.end("it is older than the manager before")
                 return
-            self._welcome, self._refused, self.epoch = True, 0, message.epoch
+            self._welcomed, self._refused, self.welcome = True, 0, message
             self.silent, self.trouble = False, ""
-            self._silence_s = math.inf if message.silence_s is None else message.silence_s
             self._alive_at = time.monotonic()
-        elif not self._welcome and not isinstance(message, AgentRefused):
+        elif not self._welcomed and not isinstance(message, AgentRefused):
             raise BadMessage("it sent orders before its greeting")
         elif isinstance(message, Alive):
             self._alive_at = time.monotonic()
@@ -147,14 +146,14 @@ class ManagerLink:
             self.on_message(message)
 
     def _lost(self, reason: str) -> None:
-        if self._welcome:
+        if self._welcomed:
             self._lost_at = time.monotonic()
             self.trouble = reason
         elif self._refused:
-            self.trouble = f"it is older than the manager before: number {self._refused}, not {self.epoch}"
+            self.trouble = f"it is older than the manager before: number {self._refused}, not {self.welcome.epoch}"
         elif self._sealed.greeted:
             self.trouble = "it rejects this agent; does it use the same secret?"
-        self._wire, self._welcome = None, False
+        self._wire, self._welcomed = None, False
 
 
 @dataclass(eq=False)

@@ -45,60 +45,45 @@ class WorkerRecord:
     """An agent's record of a worker, created by the manager's ``order``."""
 
     def __init__(self, order: SpawnWorker) -> None:
-        self.name, self.task, self.slot, self.warm = order.worker, order.task, order.slot, order.warm
-        self.finish_code, self.finish_file = order.finish_code, order.finish_file
+        self.order = order
+        self.name = order.worker
         self.log, self.log_start = Path(order.log), 0
         self.port = 0
         self.pid = 0
-        self.order: SpawnWorker | None = None  # order to its prefork server; None once sent
+        self.pending: SpawnWorker | None = None  # order to its prefork server; None once sent
         # On the monotonic clock: time of the pending order to start or kill it; 0: no pending order
         self.ordered_at = 0.0
         self.kill_at = 0.0  # monotonic time; 0: not to be killed
         self.kill_ordered = False  # SIGKILL was sent, or will be as soon as it has started
         self.forgotten = False  # its task was dropped: no manager will ask for its exit
         self.oom_kills = out_of_memory_kills()  # count at the worker's start
-        # Facts for a later manager
-        self.step = _NO_STEP  # latest step that it mentioned
-        self.go = order.place  # place in its latest group, from its start or the latest order
-        self.ready: WorkerReady | None = None  # its latest message "ready", until it is ordered into a group
-        self.report: StepReport | None = None  # its latest step report
         # Its messages about the exit: "done": training has finished, "finished": the work is done, or "stopped"
         self.message_types: set[str] = set()
         self.asked_to_end = False  # it handles the SIGTERM it got, so an exit with 0 may be the reaction
+        # Its description for a later manager
+        self.left = LeftWorker(worker=order.worker, task=order.task, slot=order.slot, step=_NO_STEP, go=order.place)
 
     def record_order(self, message: Message) -> None:
         """Record a message to it."""
         if message.get("type") == FormGroup.type:
-            self.go, self.ready = GroupPlace(*(message[name] for name in ("generation", "rank", "workers"))), None
+            place = GroupPlace(*(message[name] for name in ("generation", "rank", "workers")))
+            self.left = replace(self.left, go=place, ready=None)
 
     def record_message(self, message: WireMessage) -> None:
         """Record a message from it."""
-        self.step = getattr(message, "step", self.step)
+        self.left = replace(self.left, step=getattr(message, "step", self.left.step))
         match message:
             case WorkerReady():
-                self.ready = message
+                self.left = replace(self.left, ready=message)
             case StepReport():
-                self.report = message
+                self.left = replace(self.left, report=message)
             case TrainingDone() | WorkFinished() | TrainingStopped():
                 self.message_types.add(message.type)
-
-    def summary(self, exit_: WorkerExit | None = None) -> LeftWorker:
-        """Return its description for a new manager."""
-        return LeftWorker(
-            worker=self.name,
-            task=self.task,
-            slot=self.slot,
-            step=self.step,
-            go=self.go,
-            ready=self.ready,
-            done="done" in self.message_types,
-            report=self.report,
-            exit=exit_,
-        )
+                self.left = replace(self.left, done="done" in self.message_types)
 
     def ended(self, code: int, tail: str = "") -> WorkerExit:
         """Return its exit: exit code, last output, and its own last message."""
-        finished = "finished" in self.message_types or code == self.finish_code
+        finished = "finished" in self.message_types or code == self.order.finish_code
         finished = finished or (code == 0 and ("done" in self.message_types or self._finish_file_is_there()))
         killed_by_us = self.kill_ordered and code == -signal.SIGKILL
         stopped = "stopped" in self.message_types or (code == 0 and self.asked_to_end) or killed_by_us
@@ -106,7 +91,7 @@ class WorkerRecord:
 
     def _finish_file_is_there(self) -> bool:
         try:
-            return bool(self.finish_file) and Path(self.finish_file).exists()
+            return bool(self.order.finish_file) and Path(self.order.finish_file).exists()
         except OSError:
             return False
 
@@ -149,7 +134,7 @@ class EndedWorkers:
     def forget(self, task: str, worker: str = "", slot: int | None = None) -> None:
         """Drop the exits of a task's workers, optionally only those with this name or on this slot."""
         for name, (one, *_) in list(self._ended.items()):
-            if one.task == task and worker in {"", name} and slot in {None, one.slot}:
+            if one.left.task == task and worker in {"", name} and slot in {None, one.left.slot}:
                 del self._ended[name]
 
     def summaries(self) -> Iterator[LeftWorker]:
@@ -157,12 +142,12 @@ class EndedWorkers:
         room = _ENDED_BYTES
         for worker, exit_, ended_at in reversed(list(self._ended.values())):
             found = replace(exit_, ago_s=round(time.monotonic() - ended_at, 3))
-            size = len(encode(worker.summary(found).to_dict()))
+            size = len(encode(replace(worker.left, exit=found).to_dict()))
             if size > room:
                 found = replace(found, tail="")
             else:
                 room -= size
-            yield worker.summary(found)
+            yield replace(worker.left, exit=found)
 
 
 _LAST: Final = 4 * 1024 * 1024  # bytes kept of the file's tail
