@@ -128,6 +128,11 @@ class LauncherJob:
         return words, False
 
     @property
+    def reports_its_end(self) -> bool:
+        """Whether the program reports by an exit code or a file that its work is done."""
+        return self.finish_code is not None or bool(self.finish_file)
+
+    @property
     def finish_path(self) -> str:
         """The absolute path of ``finish_file``; "" if it is unset."""
         return str(Path(self.folder, self.finish_file)) if self.finish_file else ""

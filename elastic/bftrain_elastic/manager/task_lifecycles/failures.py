@@ -81,6 +81,7 @@ class FailurePolicy:
     _step: int = -1
     _own: int = 0
     _outside: int = 0
+    _lost: list[tuple[float, str]] = field(default_factory=list)  # time and reason of each lost connection
     start_up_s: float = 0.0  # learned start-up time of the program
 
     def started(self, took_s: float) -> None:
@@ -94,6 +95,10 @@ class FailurePolicy:
         counts = death.began_s >= self._last_counted_s
         self._last_s, self._last_counted_s = now, now if counts else self._last_counted_s
         self._pending.append(_Pending(death, now, step, counts=counts))
+
+    def lost(self, text: str, now: float) -> None:
+        """Record a member's lost connection; it is reported if no death or leaving node explains it."""
+        self._lost.append((now, text))
 
     def left_lately(self, nodes: Iterable[str], now: float) -> bool:
         """Return whether any of these nodes left less than ``settle_s`` seconds ago."""
@@ -123,13 +128,13 @@ class FailurePolicy:
         waiting = sum(one.counts and not one.death.from_outside for one in self._pending)
         return bool(waiting) and (self._own + waiting >= ALLOWED or any(one.death.fatal for one in self._pending))
 
-    def lost_lately(self, now: float) -> bool:
-        """Return whether a death or a leaving node explains why members lost each other."""
-        recent = max(self._last_s, max(self._left.values(), default=-math.inf))
-        return now - recent <= max(self._settle_s, 1.0)
-
     def judge(self, now: float, note: Callable[[str], None]) -> str:
         """Judge the deaths that are old enough to rule out a preemption; return why the task has failed if it has."""
+        wait_s = max(self._settle_s, 1.0)
+        while self._lost and now - self._lost[0][0] > wait_s:
+            at_s, text = self._lost.pop(0)
+            if at_s - max(self._last_s, *self._left.values(), -math.inf) > wait_s:
+                note(text)
         due = [one for one in self._pending if now - one.at_s > self._settle_s]
         self._pending = [one for one in self._pending if one not in due]
         for one in due:

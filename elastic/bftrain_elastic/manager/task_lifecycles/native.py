@@ -89,7 +89,7 @@ class NativeLifecycle(SupervisedLifecycle):
                 self._left_at = self._left_at or self._context.now()  # the other workers must follow
             else:
                 self._supervision.begin_again()  # the final phase is repeated
-        saved = self._supervision.saved_step
+        saved = self._supervision.saved.step
         if member.saves and exit.code and member.step > saved:
             how = f"{exit_text(member.name, exit.code)} before the state of step {member.step} was on disk"
             since = f"step {saved}" if saved >= 0 else "the last save"
@@ -244,7 +244,7 @@ class NativeLifecycle(SupervisedLifecycle):
         if message.reason and message.generation == self._group.generation:
             self._group.lost_member(self._context.now(), message.reason)
             if not (self._supervision.over or self._group.explained):
-                self._supervision.lost(f"{member.name} lost the group: {message.reason}")
+                self._supervision.failures.lost(f"{member.name} lost the group: {message.reason}", self._context.now())
         if self._finished and member.phase is MemberPhase.READY:
             self._members.dismiss(member, grace_s=self._job.stop_grace_s)
 

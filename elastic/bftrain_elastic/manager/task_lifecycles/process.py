@@ -278,7 +278,8 @@ class ProcessLifecycle(SupervisedLifecycle):
     def _record_death(self, process: GroupProcess, end: WorkerExit) -> None:
         """Record a failed exit. A process that reports lost members only noticed another death."""
         if end.code == os.EX_TEMPFAIL and self._size_of_group > 1:  # a single process has no member to lose
-            self._supervision.lost(f"{process.name} lost the group{last_word(end.tail)}; it is started again")
+            text = f"{process.name} lost the group{last_word(end.tail)}; it is started again"
+            self._supervision.failures.lost(text, self._context.now())
         else:
             text, nodes = exit_text(process.name, end.code), frozenset({process.node, *self._used})
             started = self._supervision.stalls.pace_s > 0 or self._confirmed

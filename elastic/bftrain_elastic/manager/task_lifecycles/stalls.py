@@ -120,6 +120,7 @@ class StallInspection:
     def __init__(self, ranks: Mapping[str, tuple[int, str]], now: float) -> None:
         self._ranks = {worker: _Rank(rank, node) for worker, (rank, node) in ranks.items()}
         self._ends_at = now + TIMEOUTS.position_s
+        self.complete = False  # all have answered, or their time is over
 
     def position(self, worker: str, message: WorkerPosition) -> None:
         """Record a worker's reported position."""
@@ -133,10 +134,11 @@ class StallInspection:
         if rank is not None:
             rank.state = state
 
-    def complete(self, now: float) -> bool:
-        """Return whether all have answered, or their time is over."""
+    def completes(self, now: float) -> bool:
+        """Return, once, that it is complete."""
         answered = all(rank.commits >= 0 or rank.state in _STOPPED for rank in self._ranks.values())
-        return answered or now > self._ends_at
+        before, self.complete = self.complete, self.complete or answered or now > self._ends_at
+        return self.complete and not before
 
     def words(self) -> str:
         """Return the positions of the ranks as text, the likely culprit first."""

@@ -89,6 +89,54 @@ class StallVerdict:
     failure: str = ""
 
 
+@dataclass(eq=False)
+class LossWatch:
+    """Detects a loss that is not a number any more; a script that never reported a finite loss is left alone."""
+
+    bad: int = 0  # consecutive bad losses
+    _since: tuple[float, int] = (0.0, 0)  # time and step of the first one
+    _was_good: bool = False  # a finite loss was reported
+
+    def reported(self, message: StepReport, now: float) -> str:
+        """Record a step; return a note after several bad losses."""
+        self._was_good |= message.loss is not None
+        self.bad = self.bad + 1 if message.nan else 0
+        if self.bad == 1:
+            self._since = (now, message.step)
+        return self._text() if self.bad == _BAD_LOSSES else ""
+
+    def diverged(self, now: float, limit_s: float) -> str:
+        """Return the reason for failing the task if its loss has been bad for longer than the limit; 0: no limit."""
+        bad_s = now - self._since[0]
+        gone = self._was_good and self.bad >= _BAD_LOSSES and 0 < limit_s < bad_s
+        return f"{self._text()}, for {bad_s:.0f} s" if gone else ""
+
+    def _text(self) -> str:
+        return f"its loss is not a number (NaN or infinite) since step {self._since[1]}"
+
+
+@dataclass(eq=False)
+class SampleCount:
+    """Counts the samples of a task, as far as its program reports them."""
+
+    _done: float | None = None
+    _from_zero: bool = False  # its step and sample counts restart at 0 with each process
+
+    def reported(self, message: StepReport, before: int) -> None:
+        """Record a step; the task had reached the step ``before``."""
+        # A program that counts from 0 again may have restored a checkpoint or not: its progress is unknown
+        self._from_zero |= message.since <= 0 and message.step < before
+        if (total := message.total) is not None:
+            step = max(before, message.step)
+            done = total if message.since <= 0 else total * step / max(1, step - message.since)
+            self._done = max(done, self._done or 0.0)
+
+    @property
+    def done(self) -> float | None:
+        """All samples so far; None if unknown."""
+        return None if self._from_zero else self._done
+
+
 class TaskSupervision:
     """Watches one task, and reports notes to its owner."""
 
@@ -98,37 +146,25 @@ class TaskSupervision:
         self.failures = FailurePolicy(context.settle_s)
         self.stalls = StallWatch(job.stall_limit_s)
         self.step = 0  # furthest reported step
-        self.saved_step = -1  # latest step on disk; -1: unknown
-        self._write_s = 0.0  # duration of the previous write
+        self._samples = SampleCount()
+        self._losses = LossWatch()
+        self.saved = StateOnDisk(-1)  # latest step on disk; -1: unknown
         self._unwritten_step = -1  # latest step that could not be written
-        self._samples: float | None = None  # samples done so far, if reported
-        self._counts_from_zero = False  # its step and sample counts restart at 0 with each process
-        self._inspection: StallInspection | None = None
-        self._where = ""  # positions of the ranks when the task stalled
-        self._lost: list[tuple[float, str]] = []  # time and reason of each lost connection
-        self._good_loss = False  # set once a finite loss was reported
-        self._bad_losses = 0
-        self._bad_since: tuple[float, int] = (0.0, 0)
-        self._says_when_finished = job.finish_code is not None or bool(job.finish_file)
+        self._inspection: StallInspection | None = None  # of the present stall
+        self._early_ends = (0, -1)  # consecutive exits with 0 before the work was done, and the step of the latest
         self._drift_step = 0  # step of the latest note on diverging replicas
-        self._early_ends = 0  # consecutive exits with 0 before the work was done, with no step since the previous one
-        self._early_step = -1  # step of the latest early exit
         self.done = False  # the training has finished
         self.failure = ""  # reason of the failure
         self.end_reported = True  # the outcome or the pause was reported to the manager
 
     def reported(self, message: StepReport) -> None:
         """Record and report a step."""
-        now, step, total, since = self._context.now(), message.step, message.total, message.since
-        self.stalls.step(now, step)
-        self._inspection, self._where = None, ""
-        # A program that counts from 0 again may have restored a checkpoint or not: its progress is unknown
-        self._counts_from_zero |= since <= 0 and step < self.step
-        self.further(step)
-        if total is not None:
-            done = float(total) if since <= 0 else total * self.step / max(1, self.step - since)
-            self._samples = max(done, self._samples or 0.0)
-        self._judge_loss(message, now)
+        now = self._context.now()
+        self.stalls.step(now, message.step)
+        self._inspection = None
+        self._samples.reported(message, self.step)
+        self.further(message.step)
+        self.note(self._losses.reported(message, now))
         event = message.to_dict()
         if message.noise is None:  # few scripts report it
             del event["noise"]
@@ -146,10 +182,6 @@ class TaskSupervision:
         """Record that a node leaves now or in a moment."""
         self.failures.node_leaves(node, self._context.now())
 
-    def lost(self, text: str) -> None:
-        """Record a member's lost connection; it is reported if no death explains it."""
-        self._lost.append((self._context.now(), text))
-
     def on_worker_message(self, worker: str, message: WireMessage) -> None:
         """Handle the worker messages common to all launchers."""
         match message:
@@ -158,8 +190,7 @@ class TaskSupervision:
                     self.note(f"the state of step {step} is not on disk: {reason}; it is tried again")
                 self._unwritten_step = max(self._unwritten_step, step)
             case StateOnDisk(step=step, took_s=took_s):
-                self.saved_step = max(self.saved_step, step)
-                self._write_s = took_s or self._write_s
+                self.saved = StateOnDisk(max(self.saved.step, step), took_s or self.saved.took_s)
                 if 0 <= self._unwritten_step <= step:
                     self.note(f"the state is written to disk again, at step {step}")
                     self._unwritten_step = -1
@@ -194,31 +225,30 @@ class TaskSupervision:
         if self.failure:
             self.failures.reset()
             self.stalls = StallWatch(self._job.stall_limit_s)
-            self._inspection, self._where, self._bad_losses, self._early_ends = None, "", 0, 0
+            self._inspection, self._losses.bad, self._early_ends = None, 0, (0, -1)
         self.done, self.failure, self.end_reported = False, "", False
 
     @property
     def write_limit_s(self) -> float:
         """The time limit in seconds for a worker to write the state."""
-        return max(TIMEOUTS.least_write_s, _WRITES * self._write_s)
+        return max(TIMEOUTS.least_write_s, _WRITES * self.saved.took_s)
 
     @property
     def is_early(self) -> bool:
         """Whether an exit code of 0 is not enough to count the work as done."""
-        work = None if self._counts_from_zero else self._job.work_samples
-        far = work is not None and self._samples is not None and self._samples < _DONE_SHARE * work
-        return self._says_when_finished or far
+        done, work = self._samples.done, self._job.work_samples
+        return self._job.reports_its_end or (done is not None and work is not None and done < _DONE_SHARE * work)
 
     def ended_early(self) -> str:
         """Count an exit with 0 before the work was done; return the failure's reason if the limit is exceeded."""
-        self._early_ends = self._early_ends + 1 if self.step == self._early_step else 1
-        self._early_step = self.step
+        count, step = self._early_ends
+        self._early_ends = count, _ = (count + 1 if self.step == step else 1), self.step
         progress = f"after step {self.step}"
-        if self._job.work_samples is not None and self._samples is not None and not self._counts_from_zero:
-            progress = f"after {self._samples:,.0f} of {self._job.work_samples:,.0f} samples"
-        how = "without saying that it is finished" if self._says_when_finished else "before its work was done"
+        if self._job.work_samples is not None and self._samples.done is not None:
+            progress = f"after {self._samples.done:,.0f} of {self._job.work_samples:,.0f} samples"
+        how = "without saying that it is finished" if self._job.reports_its_end else "before its work was done"
         text = f"it exited with 0 {progress}, {how}"
-        if self._early_ends >= ALLOWED:
+        if count >= ALLOWED:
             return f"{text}, {ALLOWED} times with no step in between"
         self.note(f"{text}; it is started again")
         return ""
@@ -227,11 +257,11 @@ class TaskSupervision:
         """Do periodic work. ``ranks`` are the training workers, ``starting_since`` the start time of the rest."""
         now = self._context.now()
         failure = self.failures.judge(now, self.note)
-        self._tell_lost(now)
-        if self._inspection is not None and self._inspection.complete(now):
-            self._where, self._inspection = self._inspection.words(), None
+        if self._inspection is not None and self._inspection.completes(now):
             self.note(f"{self._stall(now)}; the stacks of all ranks are in its logs")
-        failure = failure or self._never_started(now, starting_since) or self._diverged(now)
+        failure = (
+            failure or self._never_started(now, starting_since) or self._losses.diverged(now, self._job.stall_limit_s)
+        )
         if failure:
             return StallVerdict(failure=failure)
         match self.stalls.check(now):
@@ -270,17 +300,9 @@ class TaskSupervision:
         else:
             self._context.emit({"type": "paused", "step": self.step})
 
-    def _tell_lost(self, now: float) -> None:
-        wait_s = max(self._context.settle_s, 1.0)
-        due = [(at_s, text) for at_s, text in self._lost if now - at_s > wait_s]
-        self._lost = [one for one in self._lost if one not in due]
-        for at_s, text in due:
-            if not self.failures.lost_lately(at_s):
-                self.note(text)
-
     def _stall(self, now: float) -> str:
         pace = f", and the longest step took {self.stalls.pace_s:.2g} s" if self.stalls.pace_s else ""
-        where = f": {self._where}" if self._where else ""
+        where = f": {self._inspection.words()}" if self._inspection is not None and self._inspection.complete else ""
         return f"no step for {self.stalls.without_s(now):.0f} s{pace}{where}"
 
     def _never_started(self, now: float, starting_since: float | None) -> str:
@@ -288,23 +310,6 @@ class TaskSupervision:
         if not limit_s or took_s <= max(limit_s, TIMEOUTS.least_start_s, _STARTS * self.failures.start_up_s):
             return ""
         return f"its workers were started {took_s:.0f} s ago, and none is ready"
-
-    def _judge_loss(self, message: StepReport, now: float) -> None:
-        if not message.nan:
-            self._good_loss |= message.loss is not None
-            self._bad_losses = 0
-            return
-        self._bad_losses += 1
-        if self._bad_losses == 1:
-            self._bad_since = (now, message.step)
-        if self._bad_losses == _BAD_LOSSES:
-            self.note(f"its loss is not a number (NaN or infinite) since step {self._bad_since[1]}")
-
-    def _diverged(self, now: float) -> str:
-        (at_s, step), limit_s = self._bad_since, self._job.stall_limit_s
-        if self._bad_losses < _BAD_LOSSES or not self._good_loss or not limit_s or now - at_s <= limit_s:
-            return ""
-        return f"its loss is not a number (NaN or infinite) since step {step}, for {now - at_s:.0f} s"
 
 
 class OnNode(Protocol):
