@@ -69,7 +69,7 @@ def test_a_worker_that_saves_since_the_schedulers_sigterm_gets_no_second_one(one
         os.kill(pid, signal.SIGTERM)
     until((one_node.folder / "saving").exists, "it saves")
     one_node.watched.until("noticed")
-    one_node.hub.call(lambda: one_node.hub.stop(one_node.ordered, 60.0))  # as the process launcher does
+    one_node.hub.call(lambda: one_node.hub.workers.stop(one_node.ordered, 60.0))  # as the process launcher does
     end = one_node.watched.until("exited")[2]
     assert (end.code, end.stopped) == (0, True)
 
@@ -83,8 +83,8 @@ def test_a_worker_gets_no_second_sigterm_when_the_prefork_server_learns_last_of_
         os.kill(pid, signal.SIGTERM)
     until((one_node.folder / "saving").exists, "it saves")
     one_node.watched.until("noticed")
-    one_node.hub.call(lambda: one_node.hub.stop(one_node.ordered, 60.0))
-    one_node.hub.ask(lambda: one_node.hub.inspect(one_node.ordered))  # an agent takes orders one after the other
+    one_node.hub.call(lambda: one_node.hub.workers.stop(one_node.ordered, 60.0))
+    one_node.hub.ask(lambda: one_node.hub.workers.inspect(one_node.ordered))  # after the other order
     one_node.watched.until("inspected")
     os.kill(prefork, signal.SIGCONT)
     end = one_node.watched.until("exited")[2]
@@ -197,7 +197,7 @@ def test_the_end_of_a_worker_is_reported_to_managers_until_one_has_it_forgotten(
         assert 0 < left.exit.ago_s < PATIENCE_S
         assert left.report is not None
         assert left.report.total == 82
-    one_node.hub.ask(lambda: one_node.hub.drop_task("t"))
+    one_node.hub.ask(lambda: one_node.hub.workers.drop_task("t"))
     one_node.manager().until("registered")
     assert not one_node.watched.all("left"), "no manager has any more use for it"
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from bftrain_elastic.wire.agent_messages import ExpectScripts
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream, make_secret, read_secret
 from tests.helpers.one_node import PATIENCE_S, SAVES, SLEEPS, SPEAKS, THREADED, WAITS_FOR_SIGNAL, OneNode, tree, until
 from tests.helpers.processes import LocalAgents, alive, children, state_of
@@ -56,7 +57,7 @@ def imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_command_starts_while_modules_are_imported_for_scripts(one_node: OneNode, imports: Path) -> None:
     one_node.start(preload=("slow",))
-    one_node.hub.call(lambda: one_node.hub.expect_scripts("t"))
+    one_node.hub.call(lambda: one_node.hub.send_all(ExpectScripts()))
     until(imports.exists, "the import has begun")
     one_node.spawn("", warm=False, argv=["true"])
     assert one_node.watched.until("exited")[2].code == 0
@@ -106,13 +107,13 @@ def test_orders_before_a_welcome_are_not_carried_out(tmp_path: Path) -> None:
 def test_a_worker_shows_its_stacks_and_the_state_of_its_process(one_node: OneNode) -> None:
     one_node.start()
     pid = one_node.started(SLEEPS)
-    one_node.hub.ask(lambda: one_node.hub.inspect(one_node.ordered))
+    one_node.hub.ask(lambda: one_node.hub.workers.inspect(one_node.ordered))
     assert one_node.watched.until("inspected")[2] in {"S", "R"}
     log = one_node.folder / "0.log"
     until(lambda: "script0.py" in log.read_text(), "the stack is in the log")
     os.kill(pid, signal.SIGSTOP)
     until(lambda: state_of(pid) == "T", "it is stopped")  # a process on another core goes on for a moment
-    one_node.hub.ask(lambda: one_node.hub.inspect(one_node.ordered))
+    one_node.hub.ask(lambda: one_node.hub.workers.inspect(one_node.ordered))
     assert one_node.watched.until("inspected", 2)[2] == "T"
     assert alive([pid])
 
@@ -123,7 +124,7 @@ def test_a_stopped_prefork_server_is_replaced_when_it_is_needed(one_node: OneNod
     os.kill(one_node.prefork, signal.SIGSTOP)
     time.sleep(4)
     assert alive([worker]), "as long as nothing is asked of it, nothing happens to it"
-    one_node.hub.call(lambda: one_node.hub.stop("t/n1/0/1-1", 0.0))
+    one_node.hub.call(lambda: one_node.hub.workers.stop("t/n1/0/1-1", 0.0))
     assert one_node.watched.until("exited")[2].code == -9
     assert not alive([worker, one_node.prefork])
     one_node.spawn(SPEAKS)
@@ -166,7 +167,7 @@ def test_only_a_worker_that_survives_sigterm_can_have_ended_well_because_it_was_
 ) -> None:
     one_node.start()
     one_node.started(script, "0")
-    one_node.hub.call(lambda: one_node.hub.stop(one_node.ordered, 15.0))
+    one_node.hub.call(lambda: one_node.hub.workers.stop(one_node.ordered, 15.0))
     end = one_node.watched.until("exited")[2]
     assert (end.code, end.stopped) == ((0, True) if stopped else (-signal.SIGTERM, False))
 
@@ -199,7 +200,7 @@ def test_a_program_in_a_shell_script_has_its_time_to_save(one_node: OneNode, *, 
         for pid in (*children(one_node.prefork), program, one_node.prefork, one_node.agent.pid):
             os.kill(pid, signal.SIGTERM)
         one_node.watched.until("noticed")
-    one_node.hub.call(lambda: one_node.hub.stop(one_node.ordered, 15.0))
+    one_node.hub.call(lambda: one_node.hub.workers.stop(one_node.ordered, 15.0))
     assert one_node.watched.until("exited")[2].code == -signal.SIGTERM
     assert (one_node.folder / "saved").exists()
     until(lambda: not alive([program]), "the program is gone")
@@ -208,7 +209,7 @@ def test_a_program_in_a_shell_script_has_its_time_to_save(one_node: OneNode, *, 
 def test_a_program_in_a_shell_script_has_no_more_time_than_it_is_given(one_node: OneNode) -> None:
     one_node.start()
     program = wrapped(one_node, 60.0)
-    one_node.hub.call(lambda: one_node.hub.stop(one_node.ordered, 1.0))
+    one_node.hub.call(lambda: one_node.hub.workers.stop(one_node.ordered, 1.0))
     assert one_node.watched.until("exited")[2].code == -signal.SIGTERM
     until(lambda: not alive([program]), "the program is gone")
     assert not (one_node.folder / "saved").exists()
@@ -251,7 +252,7 @@ def test_an_agent_waits_longer_each_time_before_it_starts_another(
     (tmp_path / "broken.py").write_text(BROKEN)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     one_node.start(preload=("broken",))
-    one_node.hub.call(lambda: one_node.hub.expect_scripts("t"))
+    one_node.hub.call(lambda: one_node.hub.send_all(ExpectScripts()))
     starts = tmp_path / "broken.py.starts"
     until(lambda: starts.exists() and len(starts.read_text().split()) >= 3, "a third prefork server")
     began = time.monotonic()

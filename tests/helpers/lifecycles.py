@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from bftrain_elastic.manager.agent_hub import TaskContext, TaskLifecycle
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import TaskContext, TaskLifecycle
 from bftrain_elastic.manager.task_lifecycles.native import ASTRAY, NativeLifecycle
 from bftrain_elastic.manager.task_lifecycles.native_group import SURVIVED, UNHEEDED
 from bftrain_elastic.manager.task_lifecycles.process import ProcessLifecycle

@@ -13,8 +13,7 @@ from typing import Any
 from bftrain_elastic.agent.process_tree import children, descendants
 from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.manager.launchers import AgentLauncher
-from bftrain_elastic.manager.task_lifecycles import LeftWorker, WorkerExit
-from bftrain_elastic.wire.agent_messages import SpawnWorker
+from bftrain_elastic.wire.agent_messages import LeftWorker, SpawnWorker, WorkerExit
 from bftrain_elastic.wire.authenticated_stream import make_secret
 from bftrain_elastic.wire.messages import Message, WireMessage
 from tests.helpers.processes import LocalAgents, alive
@@ -176,11 +175,11 @@ class OneNode:
     def spawn(self, script: str, *words: str, slot: int = 0, **more: object) -> str:
         path = self.folder / f"script{slot}.py"
         path.write_text(script)
-        self.ordered = self.hub.ask(lambda: self.hub.new_name("t", "n1", slot))
+        self.ordered = self.hub.ask(lambda: self.hub.workers.new_name("t", "n1", slot))
         fields = {"argv": [str(path), *words], "log": str(self.folder / f"{slot}.log"), "warm": True, **more}
         plain = {"task": "t", "env": {}, "cwd": str(self.folder), "slot": slot, **fields}
         order = SpawnWorker.read({"worker": self.ordered, **plain})
-        self.hub.call(lambda: self.hub.spawn("n1", order))
+        self.hub.call(lambda: self.hub.workers.spawn("n1", order))
         return self.ordered
 
     def started(self, script: str, *words: str) -> int:

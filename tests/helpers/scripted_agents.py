@@ -8,11 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from bftrain_elastic.manager.agent_hub import AgentHub
+from bftrain_elastic.manager.agent_hub import AgentHub, TaskContext
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.launchers import AgentLauncher
-from bftrain_elastic.manager.task_lifecycles import LeftWorker, TaskContext, WorkerExit
-from bftrain_elastic.wire.agent_messages import GroupPlace
+from bftrain_elastic.wire.agent_messages import GroupPlace, LeftWorker, WorkerExit
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream
 from bftrain_elastic.wire.messages import Message, WireMessage
 from bftrain_elastic.wire.worker_messages import AskPosition, TrainingDone

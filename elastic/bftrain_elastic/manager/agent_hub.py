@@ -10,27 +10,138 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
 from bftrain_elastic.errors import BadMessage
 from bftrain_elastic.manager.copy_places import CopyPlaces
-from bftrain_elastic.manager.hub_inputs import AgentConnection, AgentListener, RunningWorker, ThreadCalls
+from bftrain_elastic.manager.hub_inputs import AgentConnection, AgentListener, ThreadCalls
+from bftrain_elastic.manager.hub_workers import KILLED, HubWorkers
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import TaskLifecycle
 from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire import agent_messages as wire
-from bftrain_elastic.wire.agent_messages import LeftWorker, WorkerExit
+from bftrain_elastic.wire.agent_messages import LeftWorker, SpawnWorker, WorkerExit
 from bftrain_elastic.wire.authenticated_stream import ALIVE_TEXT
 from bftrain_elastic.wire.messages import Message, WireMessage, read_message
-from bftrain_elastic.wire.worker_messages import FROM_WORKER
+from bftrain_elastic.wire.worker_messages import FROM_WORKER, CopyPlace
 
 OnEvent = Callable[[Message], None]
 
 _IMMEDIATE_CAUSES: Final = frozenset({"preempted", "cancelled", "failed"})
-_KILLED: Final = WorkerExit(-9)  # exit of a worker that never started, or that lost its agent
-_ENDS: Final = 10_000  # number of remembered worker exits
+
+
+class TaskLifecycle(Protocol):
+    """The per-task part of a launcher."""
+
+    def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
+        """Keep these nodes, oldest first; leave the nodes in ``at_once`` now, and the rest when it costs no work."""
+
+    def node_up(self, node: str) -> None:
+        """Handle the registration of an agent."""
+
+    def node_gone(self, node: str) -> None:
+        """Handle the departure of an agent; the exits of its workers were reported before."""
+
+    def adopt(self, node: str, left: LeftWorker) -> bool:
+        """Take over a worker of an earlier manager; return whether to keep it, otherwise it is killed.
+
+        Called before ``node_up``. With ``left.exit``, the worker has already exited; its agent forgets the exit if the
+        result is false, or when the task is dropped or a worker is started on its slot.
+        """
+
+    def notice(self, node: str, grace_s: float) -> None:
+        """Leave a node that the scheduler takes in ``grace_s`` seconds: hand the state over, or save it."""
+
+    def inspected(self, worker: str, process_state: str) -> None:
+        """Receive the state of a worker's process in Linux's notation: ``T`` is stopped; "" if it has exited."""
+
+    def spawned(self, worker: str, port: int) -> None:
+        """Handle the start of a worker, with its port if one was requested."""
+
+    def on_worker_message(self, worker: str, message: WireMessage) -> None:
+        """Handle a worker's message."""
+
+    def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - the field's word
+        """Handle the exit of a worker."""
+
+    def tick(self, now: float) -> None:
+        """Do periodic work, ten times a second."""
+
+
+class TaskContext:
+    """The services for a lifecycle: nodes, workers, messages to workers, and events for the manager.
+
+    ``settle_s`` are the seconds that a preemption may need to reach all processes of a node and its agent. Before that,
+    a worker's exit may be a failure or a preemption.
+    """
+
+    settle_s: float
+
+    def __init__(self, hub: AgentHub, task: str, job: LauncherJob) -> None:
+        self._hub = hub
+        self._task = task
+        self._job = job
+        self.settle_s = hub.settle_s
+
+    def now(self) -> float:
+        """Return seconds on a monotonic clock."""
+        return time.monotonic()
+
+    def slots(self, node: str) -> int:
+        """Return the number of workers a node takes; 0 if no agent is registered there."""
+        agent = self._hub.agent(node)
+        return agent.slots if agent else 0
+
+    def address(self, node: str) -> str:
+        """Return the node's address for connections from other nodes."""
+        agent = self._hub.agent(node)
+        return agent.address if agent else ""
+
+    def name(self, node: str, slot: int) -> str:
+        """Return a name for a new worker; names are never reused."""
+        return self._hub.workers.new_name(self._task, node, slot)
+
+    def spawn(self, node: str, worker: str, *, env: Mapping[str, str], **how: Any) -> None:  # noqa: ANN401 - fields of SpawnWorker
+        """Start ``worker`` for the job on ``node`` as soon as no other task is left there.
+
+        ``env`` is added to the job's environment; ``how`` are fields of ``SpawnWorker``, with the job's as defaults. A
+        warm worker, the default, is a script, run by a fork of a process that has imported torch; a cold one is any
+        command. ``want_port`` picks a free port of the node, passes it to the lifecycle, and sets MASTER_PORT. The
+        worker sees the GPU of its slot, or with ``all_gpus`` all GPUs of its agent. ``place`` is returned in
+        :class:`LeftWorker`.
+        """
+        job, kind = self._job, self._hub.kind_of(node)
+        env = {**job.env, "BFTRAIN_FOLDER": job.folder, **({"BFTRAIN_KIND": kind} if kind else {}), **env}
+        argv, warm = job.command(env, warm=how.get("warm", True))
+        log = f"{job.logs}/{node.replace('/', '_')}-{how.get('slot', 0)}.log"
+        ends = {"finish_code": job.finish_code, "finish_file": job.finish_path}
+        how |= {"task": self._task, "argv": argv, "warm": warm, "env": env, "cwd": job.cwd, "log": log}
+        self._hub.workers.spawn(node, SpawnWorker(worker=worker, **ends | how))
+
+    def inspect(self, worker: str) -> None:
+        """Request a dump of a worker's stacks into its log; ``inspected`` receives the state of its process."""
+        self._hub.workers.inspect(worker)
+
+    def send(self, worker: str, message: WireMessage) -> None:
+        """Send a worker a message."""
+        self._hub.workers.send(worker, message)
+
+    def stop(self, worker: str, *, grace_s: float) -> None:
+        """Send SIGTERM, and SIGKILL ``grace_s`` seconds later; 0: SIGKILL immediately."""
+        self._hub.workers.stop(worker, grace_s)
+
+    def copy_place(self, nodes: Sequence[str]) -> CopyPlace | None:
+        """Return the copy server for the state of a task on these nodes, if there is one outside of them."""
+        return self._hub.copies.choose(self._job.identity, nodes, self.now())
+
+    def newest_copy(self) -> CopyPlace | None:
+        """Return the copy server with the newest copy of the state."""
+        return self._hub.copies.newest(self._job.identity)
+
+    def emit(self, event: Message) -> None:
+        """Send an event to the manager; task and time are added."""
+        self._hub.emit({"task": self._task, **event})
 
 
 @dataclass(eq=False)
@@ -58,18 +169,27 @@ class AgentTasks:
         self._by_node: dict[str, list[AgentTask]] | None = None  # None after a change
 
     def add(self, task: AgentTask) -> None:
-        """Add a task without nodes."""
+        """Add a task without nodes; agents import the modules that scripts need, now and on connection."""
+        expected = self.expects_scripts
         self._tasks[task.name] = task
-        if task.job.argv[0].endswith(".py") and not task.job.has_own_environment:
-            self._hub.expect_scripts(task.name)
+        if self.expects_scripts and not expected:
+            self._hub.send_all(wire.ExpectScripts())
+
+    @property
+    def expects_scripts(self) -> bool:
+        """Whether any task is a script that an agent's prefork server runs."""
+        return any(
+            one.job.argv[0].endswith(".py") and not one.job.has_own_environment for one in list(self._tasks.values())
+        )
 
     def drop(self, name: str) -> None:
         """Forget a task and its copies, and kill its processes."""
         task = self._tasks.pop(name, None)
         self._by_node = None
-        self._hub.drop_task(name)
+        self._hub.workers.drop_task(name)
         if task is not None:
-            self._hub.forget_copies(task.job.identity)
+            self._hub.copies.forget(task.job.identity)
+            self._hub.send_all(wire.DropCopy(task.job.identity))
 
     def apply(self, launcher: str, actions: Sequence[Mapping[str, Any]]) -> None:
         """Carry out actions in their JSON form."""
@@ -84,9 +204,9 @@ class AgentTasks:
             self._update_nodes(task, frozenset(now))
             left = set(held) - set(task.nodes) - now
             # Other workers report their exits
-            if empty := left - self._hub.nodes_with(task.name) if left else left:
+            if empty := left - self._hub.workers.nodes_with(task.name) if left else left:
                 self._hub.emit({"type": "vacated", "task": task.name, "nodes": sorted(empty)})
-        self._hub.clear(frozenset(now.difference(*(task.nodes for task in self._tasks.values()))))
+        self._hub.workers.clear(now.difference(*(task.nodes for task in self._tasks.values())))
 
     def _apply_one(
         self, launcher: str, action: Mapping[str, Any], before: dict[AgentTask, tuple[str, ...]]
@@ -124,9 +244,8 @@ class AgentTasks:
             return tell(task.lifecycle)
         except Exception as error:  # noqa: BLE001 - a launcher of others may do anything
             traceback.print_exc()
-            self._hub.drop_task(name)
+            self._hub.workers.drop_task(name)
             task.lifecycle, task.nodes, task.limit, self._by_node = task.make(), (), None, None
-            self.add(task)
             reason = f"the {task.launcher} launcher broke: {type(error).__name__}: {error}"
             self._hub.emit({"type": "failed", "task": name, "reason": reason})
             return False
@@ -139,7 +258,9 @@ class AgentTasks:
                 for one in task.nodes:
                     self._by_node.setdefault(one, []).append(task)
         names = [task.name for task in self._by_node.get(node, ())]
-        names += [name for name in self._tasks if leaves and name not in names and node in self._hub.nodes_with(name)]
+        if leaves:
+            nodes_with = self._hub.workers.nodes_with
+            names += [name for name in self._tasks if name not in names and node in nodes_with(name)]
         for name in names:
             self.tell(name, tell)
 
@@ -189,7 +310,7 @@ class AgentHub(ThreadCalls):
         self.epoch = epoch
         self.settle_s = settle_s
         silence_s = TIMEOUTS.partition_s if keep_s else TIMEOUTS.manager_silence_s
-        self._keep_s, self._silence_s = keep_s, None if keep_s is None else silence_s
+        self._welcome = wire.Welcome(epoch, keep_s, None if keep_s is None else silence_s, wire.VERSION)
         self._on_event = emit
         self._selector = selectors.DefaultSelector()
         self._agent_listener = AgentListener(
@@ -197,16 +318,16 @@ class AgentHub(ThreadCalls):
         )
         self.address = self._agent_listener.address
         self._agents: dict[str, AgentConnection] = {}
-        self.tasks = AgentTasks(self)  # used in the hub's thread, as the copies
-        self._owners: dict[str, RunningWorker] = {}  # owners of running workers
-        self._ends: dict[str, bool] = {}  # exited worker -> whether its agent reported the exit
-        self._names = 0  # number of names given so far
-        self._waiting: dict[str, wire.SpawnWorker] = {}  # workers that wait until their node has room for them
-        self._script_tasks: set[str] = set()
+        self.tasks = AgentTasks(self)  # used in the hub's thread, as the workers and copies
+        self.workers = HubWorkers(
+            self._agents,
+            epoch,
+            lambda owner, worker, exit_: self.tasks.tell(owner.task, lambda one: one.exited(worker, exit_)),
+            self.call,
+        )
         self.copies = CopyPlaces(self._emit_of_copies)
         self.kind_of: Callable[[str], str] = lambda _: ""  # a node's kind, where nodes have kinds
         self._ending = False
-        self._holding = False  # worker starts are suspended
         self._thread = threading.Thread(target=self._run, name="bftrain-hub", daemon=True)
         self._thread.start()
         if not closed:
@@ -220,15 +341,15 @@ class AgentHub(ThreadCalls):
 
     def hold_workers(self) -> None:
         """Suspend worker starts until :meth:`start_workers`: nodes with unconnected agents may still run workers."""
-        self.call(lambda: self._hold(holding=True))
+        self.call(lambda: self.workers.hold(holding=True))
 
     def start_workers(self) -> None:
         """Start the suspended workers, and start later ones immediately."""
-        self.call(lambda: self._hold(holding=False))
+        self.call(lambda: self.workers.hold(holding=False))
 
     def beat(self) -> None:
         """Send agents a heartbeat. The daemon calls this, because this thread would outlive a daemon that hangs."""
-        if self._silence_s is not None:
+        if self._welcome.silence_s is not None:
             self.call(self._beat)
 
     def nodes(self) -> dict[str, int]:
@@ -249,74 +370,10 @@ class AgentHub(ThreadCalls):
         """Return the connection of the agent on ``node``, or None."""
         return self._agents.get(node)
 
-    def new_name(self, task: str, node: str, slot: int) -> str:
-        """Return a new worker name; names are never reused."""
-        self._names += 1
-        return f"{task}/{node}/{slot}/{self.epoch}-{self._names}"
-
-    def expect_scripts(self, task: str) -> None:
-        """Make agents import the modules that scripts need, now and on connection, until the task is dropped."""
-        if not self._script_tasks:
-            for agent in self._agents.values():
-                agent.send(wire.ExpectScripts())
-        self._script_tasks.add(task)
-
-    @property
-    def expects_scripts(self) -> bool:
-        """Whether agents import the modules of scripts, and report when they have."""
-        return bool(self._script_tasks)
-
-    def spawn(self, node: str, order: wire.SpawnWorker) -> None:
-        """Start a worker as soon as its node has no worker of another task."""
-        self._owners[order.worker] = RunningWorker(order.task, node, order.slot)
-        self._waiting[order.worker] = order
-        self._start_waiting()
-
-    def send(self, worker: str, message: WireMessage) -> None:
-        """Send a worker a message, if it runs."""
-        self._send_agent_of(worker, wire.MessageToWorker(worker, message.to_dict()))
-
-    def inspect(self, worker: str) -> None:
-        """Request a dump of a worker's stacks into its log; its task receives the state of its process."""
-        self._send_agent_of(worker, wire.InspectWorker(worker))
-
-    def stop(self, worker: str, grace_s: float) -> None:
-        """Stop a worker; a waiting worker is dropped."""
-        if self._waiting.pop(worker, None) is not None:
-            self.call(lambda: self._ended(worker, _KILLED))  # deferred: the caller is the worker's lifecycle
-        else:
-            self._send_agent_of(worker, wire.StopWorker(worker, grace_s))
-
-    def clear(self, nodes: frozenset[str]) -> None:
-        """Kill all workers on these nodes, including workers of other managers."""
-        for worker in self._take_waiting(nodes):
-            self._ended(worker, _KILLED)
-        for node in nodes:
-            if (agent := self._agents.get(node)) is not None and agent.workers:
-                agent.send(wire.ClearNode())
-
-    def drop_task(self, task: str) -> None:
-        """Kill all workers of a task, and let agents drop their exit records."""
-        self._script_tasks.discard(task)
-        for worker, _ in self._workers_of({task}):
-            self.stop(worker, 0.0)
-        self._ends = {worker: reported for worker, reported in self._ends.items() if not worker.startswith(f"{task}/")}
+    def send_all(self, message: WireMessage) -> None:
+        """Send all agents a message."""
         for agent in self._agents.values():
-            agent.send(wire.ForgetWorkers(task))
-
-    def forget_copies(self, identity: str) -> None:
-        """Drop the copies of a task's state."""
-        self.copies.forget(identity)
-        for agent in self._agents.values():
-            agent.send(wire.DropCopy(identity))
-
-    def busy(self, tasks: Collection[str]) -> bool:
-        """Return whether any worker of these tasks is left."""
-        return bool(self._workers_of(tasks))
-
-    def nodes_with(self, task: str) -> frozenset[str]:
-        """Return the nodes where workers of a task run or are being started."""
-        return frozenset(owner.node for _, owner in self._workers_of({task}))
+            agent.send(message)
 
     def emit(self, event: Message) -> None:
         """Send an event to the manager. Catches its errors: all tasks depend on the hub."""
@@ -348,14 +405,9 @@ class AgentHub(ThreadCalls):
         for agent in self._agents.values():
             agent.write(agent.sealed.seal_text(ALIVE_TEXT))
 
-    def _hold(self, *, holding: bool) -> None:
-        self._holding = holding
-        self._start_waiting()
-
     def _end(self) -> None:
         self._ending = True
-        for agent in self._agents.values():
-            agent.send(wire.Goodbye())
+        self.send_all(wire.Goodbye())
 
     def _on_message(self, agent: AgentConnection, plain: Message) -> None:
         message = read_message(wire.FROM_AGENT, plain)
@@ -366,13 +418,13 @@ class AgentHub(ThreadCalls):
             return
         match message:
             case wire.MessageFromWorker() | wire.WorkerSpawned() | wire.WorkerInspected():
-                if (owner := self._owners.get(message.worker)) is not None:
-                    self._forward(owner.task, message)
+                if (task := self.workers.task_of(message.worker)) is not None:
+                    self._forward(task, message)
             case wire.WorkerExited():
                 exit_ = WorkerExit(message.code, message.tail, message.finished, message.stopped)
                 if agent.workers.pop(message.worker, None) is not None:
-                    self._ended(message.worker, exit_, reported=True)
-                self._start_waiting()
+                    self.workers.ended(message.worker, exit_, reported=True)
+                self.workers.start_waiting()
             case wire.AgentWarm():
                 self.emit({"type": "warm", "node": agent.node})
             case wire.PreemptionNotice(grace_s=grace_s):
@@ -444,57 +496,23 @@ class AgentHub(ThreadCalls):
             older.end("its agent connected again, or another agent uses its name")
         agent.identity, agent.node, agent.slots, agent.address = identity, node, slots, message.address
         self._agents[node] = agent
-        agent.send(wire.Welcome(self.epoch, self._keep_s, self._silence_s, wire.VERSION))
-        if self._script_tasks:
+        agent.send(self._welcome)
+        if self.tasks.expects_scripts:
             agent.send(wire.ExpectScripts())
-        for left in message.workers:
-            self._adopt(agent, left)
-        for left in message.ended:
-            self._on_earlier_exit(agent, left)
+        for left in (*message.workers, *message.ended):
+            self.workers.adopt(agent, left, lambda left=left: self.tasks.adopt(left.task, node, left))  # type: ignore[misc]  # bound at once
         if self._ending:
             agent.send(wire.Goodbye())
         about = {"slots": slots, "pid": message.pid, "kind": message.kind, "gpus": message.gpus}
         self.emit({"type": "registered", "node": node, **about})
         self.tasks.tell_node(node, lambda lifecycle: lifecycle.node_up(node))
-        self._start_waiting()
+        self.workers.start_waiting()
 
     def _refuse(self, agent: AgentConnection, node: str, reason: str) -> NoReturn:
         """Reject an agent permanently: two agents of a node would keep replacing each other."""
         agent.send(wire.AgentRefused(reason))
         self.emit({"type": "refused", "node": node, "reason": reason})
         raise BadMessage(reason)
-
-    def _never_name_again(self, worker: str) -> None:
-        epoch, _, number = worker.rpartition("/")[2].partition("-")
-        if epoch == str(self.epoch) and number.isdecimal():
-            self._names = max(self._names, int(number))
-
-    def _adopt(self, agent: AgentConnection, left: LeftWorker) -> None:
-        """Take over a worker of an earlier manager or connection; kill it if no task claims it."""
-        worker, task, slot = left.worker, left.task, left.slot
-        self._never_name_again(worker)
-        agent.workers[worker] = self._owners[worker] = RunningWorker(task, agent.node, slot)
-        if self.tasks.adopt(task, agent.node, left):
-            return
-        self._owners.pop(worker, None)
-        agent.workers[worker] = RunningWorker(
-            "", agent.node, slot
-        )  # keeps the slot blocked until this worker has exited
-        agent.send(wire.ForgetWorkers(task, worker))
-        agent.send(wire.StopWorker(worker))
-
-    def _on_earlier_exit(self, agent: AgentConnection, left: LeftWorker) -> None:
-        """Report, once, a worker that exited while there was no manager; unneeded exits are dropped by the agent.
-
-        The agent keeps an exit that was already reported, for the next manager.
-        """
-        worker, task = left.worker, left.task
-        self._never_name_again(worker)
-        if self._ends.get(worker):
-            return
-        self._remember_end(worker, reported=True)
-        if not self.tasks.adopt(task, agent.node, left):
-            agent.send(wire.ForgetWorkers(task, worker))
 
     def _lost(self, agent: AgentConnection, reason: str, after_s: float = 0.0) -> None:
         node = agent.node
@@ -504,42 +522,9 @@ class AgentHub(ThreadCalls):
             return
         del self._agents[node]
         self.copies.left(node)
-        for worker in [*agent.workers, *self._take_waiting({node})]:
-            self._ended(worker, _KILLED)
+        for worker in list(agent.workers):
+            self.workers.ended(worker, KILLED)
+        self.workers.drop_waiting({node})
         more = {"reason": reason, "noticed": agent.noticed, "after_s": after_s}
         self.emit({"type": "gone", "node": node, **more})
         self.tasks.tell_node(node, lambda lifecycle: lifecycle.node_gone(node))
-
-    def _workers_of(self, tasks: Collection[str]) -> list[tuple[str, RunningWorker]]:
-        return [(worker, owner) for worker, owner in self._owners.items() if owner.task in tasks]
-
-    def _ended(self, worker: str, exit_: WorkerExit, *, reported: bool = False) -> None:
-        """Report a worker's exit to its task: its agent reported it (``reported``), or is gone."""
-        self._remember_end(worker, reported=reported)
-        if (owner := self._owners.pop(worker, None)) is not None:
-            self.tasks.tell(owner.task, lambda lifecycle: lifecycle.exited(worker, exit_))
-
-    def _remember_end(self, worker: str, *, reported: bool) -> None:
-        self._ends[worker] = reported
-        while len(self._ends) > _ENDS:
-            del self._ends[next(iter(self._ends))]
-
-    def _send_agent_of(self, worker: str, message: WireMessage) -> None:
-        if (owner := self._owners.get(worker)) is not None and owner.node in self._agents:
-            self._agents[owner.node].send(message)
-
-    def _take_waiting(self, nodes: Collection[str]) -> list[str]:
-        """Remove the workers waiting for these nodes; return their names."""
-        taken = [worker for worker in self._waiting if self._owners[worker].node in nodes]
-        for worker in taken:
-            del self._waiting[worker]
-        return taken
-
-    def _start_waiting(self) -> None:
-        """Start waiting workers with a free node and slot."""
-        for worker, order in () if self._holding else list(self._waiting.items()):
-            agent = self._agents.get(self._owners[worker].node)
-            if agent is not None and agent.has_room(order):
-                del self._waiting[worker]
-                agent.workers[worker] = self._owners[worker]
-                agent.send(order)

@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from bftrain_elastic.errors import BadJob, install_hint
-from bftrain_elastic.manager.agent_hub import AgentHub, AgentTask, OnEvent
+from bftrain_elastic.manager.agent_hub import AgentHub, AgentTask, OnEvent, TaskContext, TaskLifecycle
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import MakeLifecycle, TaskContext
 from bftrain_elastic.manager.task_lifecycles.native import HorovodLifecycle, NativeLifecycle
 from bftrain_elastic.manager.task_lifecycles.process import ProcessLifecycle
 from bftrain_elastic.timeouts import TIMEOUTS
 
 _FOR_PYTHON: Final = frozenset({"native", "horovod"})
 _HOROVOD: Final = "make horovod (in a checkout of bftrain)"
+
+
+MakeLifecycle = Callable[[str, LauncherJob, TaskContext], TaskLifecycle]
 
 
 class AgentLauncher:
@@ -74,7 +76,7 @@ class AgentLauncher:
         for task in names:
             self.drop(task)
         deadline = time.monotonic() + TIMEOUTS.closing_s
-        while self._hub.ask(lambda: self._hub.busy(names)) and time.monotonic() < deadline:
+        while self._hub.ask(lambda: self._hub.workers.of(names)) and time.monotonic() < deadline:
             time.sleep(0.005)
 
 

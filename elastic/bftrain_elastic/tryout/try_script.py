@@ -204,7 +204,7 @@ class ScriptTrial:
 
     def is_warm(self) -> bool:
         """Return whether all agents are connected and have imported the modules; programs need none."""
-        return len(self._all("warm" if self.hub.expects_scripts else "registered")) >= len(self._names)
+        return len(self._all("warm" if self.hub.tasks.expects_scripts else "registered")) >= len(self._names)
 
     def resize(self, size: int) -> None:
         """Assign ``size`` nodes to the task."""

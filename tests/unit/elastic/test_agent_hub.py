@@ -254,7 +254,7 @@ def test_a_worker_that_a_task_knows_is_taken_over(
     assert agent.hear("message") == {"type": "message", "worker": "t/n1/0/1-41", "message": {"type": "position"}}
     agent.send(**report("t/n1/0/1-41", 8))
     assert inbox.until("report")["step"] == 8
-    assert hub.ask(lambda: hub.new_name("t", "n1", 0)) == "t/n1/0/1-42", "no name is used twice"
+    assert hub.ask(lambda: hub.workers.new_name("t", "n1", 0)) == "t/n1/0/1-42", "no name is used twice"
     agent.send(type="exited", worker="t/n1/0/1-41", code=0, tail="")
     assert inbox.until("note")["text"] == "t/n1/0/1-41 exited with 0"
 

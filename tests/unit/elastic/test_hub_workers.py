@@ -16,12 +16,12 @@ from tests.helpers.scripted_agents import SECRET, Agent, Comes, MessageInbox, Si
 
 def test_a_worker_bears_the_epoch_of_its_manager_in_its_name(inbox: MessageInbox) -> None:
     hub = AgentHub(inbox, SECRET, epoch=7, settle_s=2.5)
-    assert hub.ask(lambda: hub.new_name("t", "n1", 0)) == "t/n1/0/7-1"
+    assert hub.ask(lambda: hub.workers.new_name("t", "n1", 0)) == "t/n1/0/7-1"
     assert hub.settle_s == 2.5
     agent = Agent(hub, "n1", left("t/n1/0/6-99"))
     assert agent.hear("welcome") == {"type": "welcome", "epoch": 7, "keep_s": None, "silence_s": None, "version": 1}
     inbox.until("registered")
-    assert hub.ask(lambda: hub.new_name("t", "n1", 0)) == "t/n1/0/7-2", "numbers of other epochs do not count"
+    assert hub.ask(lambda: hub.workers.new_name("t", "n1", 0)) == "t/n1/0/7-2", "numbers of other epochs do not count"
     agent.close()
     hub.close()
 

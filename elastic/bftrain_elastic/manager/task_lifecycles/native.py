@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 from typing import ClassVar, Final
 
+from bftrain_elastic.manager.agent_hub import TaskContext
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import TaskContext
 from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, exit_text, is_connection_trouble, last_word
 from bftrain_elastic.manager.task_lifecycles.native_group import NOTHING, GroupMember, GroupMembers, MemberPhase
 from bftrain_elastic.manager.task_lifecycles.stalls import FormationWatch
@@ -115,7 +115,7 @@ class NativeLifecycle(SupervisedLifecycle):
             return False
         member = GroupMember(left.worker, node, left.slot, self._context.now())
         self._members.adopted_at = self._members.adopted_at or member.since
-        self._members.add(member)
+        self._members.by_name[member.name] = member
         self._supervision.further(left.step)
         if left.report is not None:  # latest step while there was no manager
             self._supervision.reported(left.report)

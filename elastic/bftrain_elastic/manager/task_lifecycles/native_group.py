@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from bftrain_elastic.manager.agent_hub import TaskContext
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import TaskContext
 from bftrain_elastic.manager.task_lifecycles.supervision import AssignedNodes, TaskSupervision
 from bftrain_elastic.retry import RetryDelay
 from bftrain_elastic.timeouts import TIMEOUTS
@@ -79,7 +79,6 @@ class GroupMember:
     node: str
     slot: int
     since: float
-    number: int = 0  # increasing: older workers have smaller numbers
     phase: MemberPhase = MemberPhase.COMING
     step: int = NOTHING
     # The task's furthest step when the worker joined a running group; 0 for a first member, None before it joins.
@@ -176,8 +175,7 @@ class GroupMembers:
         self._nodes = nodes
         self._supervision = supervision
         self._env = {"BFTRAIN_LAUNCHER": launcher}
-        self.by_name: dict[str, GroupMember] = {}
-        self._number = 0
+        self.by_name: dict[str, GroupMember] = {}  # the oldest first
         self.present = PresentGroup()
         self.growth = GrowthRetry()
         self._copies = ("", SendCopies())  # latest order to the first worker
@@ -188,12 +186,6 @@ class GroupMembers:
 
     def __len__(self) -> int:
         return len(self.by_name)
-
-    def add(self, member: GroupMember) -> None:
-        """Add a worker, as the youngest."""
-        self._number += 1
-        member.number = self._number
-        self.by_name[member.name] = member
 
     def of(self, phase: MemberPhase) -> list[GroupMember]:
         """Return the workers in one phase."""
@@ -244,7 +236,7 @@ class GroupMembers:
 
     def _spawn(self, node: str, slot: int) -> None:
         name, now = self._context.name(node, slot), self._context.now()
-        self.add(GroupMember(name, node, slot, now, coming_since=now))
+        self.by_name[name] = GroupMember(name, node, slot, now, coming_since=now)
         self._context.spawn(node, name, env=self._env | self._peer(), slot=slot)
 
     def _peer(self) -> dict[str, str]:
@@ -281,7 +273,7 @@ class GroupMembers:
 
     def disband(self, ready: list[GroupMember]) -> None:
         """Stop these workers; the most advanced one saves the state first."""
-        for place, member in enumerate(sorted(ready, key=lambda member: (-member.step, member.number))):
+        for place, member in enumerate(sorted(ready, key=lambda member: -member.step)):
             self.dismiss(member, grace_s=self._job.stop_grace_s, save=place == 0 and member.step > 0)
 
     def kill(self, member: GroupMember) -> None:
@@ -354,8 +346,8 @@ class GroupMembers:
         stay = self._usable(self.on_wanted(ready))
         if stay and furthest > max(member.step for member in stay):
             # A worker with the state joins once more, and leaves in the next change
-            stay.append(min((one for one in ready if one.step == furthest), key=lambda one: one.number))
-        return sorted(stay, key=lambda member: (-member.step, member.number))
+            stay.append(next(one for one in ready if one.step == furthest))
+        return sorted(stay, key=lambda member: -member.step)
 
     def _usable(self, ready: list[GroupMember], group: Iterable[GroupMember] = ()) -> list[GroupMember]:
         """Return the ready workers that are not excluded; all if training needs them."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Final
 
+from bftrain_elastic.manager.agent_hub import TaskContext
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import TaskContext, epoch_of
 from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, exit_text, last_word
 from bftrain_elastic.manager.task_lifecycles.supervision import SupervisedLifecycle
 from bftrain_elastic.retry import RetryDelay
@@ -31,6 +31,12 @@ from bftrain_elastic.wire.worker_messages import StepReport, TrainingDone, WorkF
 START_UPS: Final = 1.5
 
 
+def _epoch_of(worker: str) -> int:
+    """Return the manager epoch in a worker's name, or 0."""
+    epoch, dash, _ = worker.rpartition("/")[2].partition("-")
+    return int(epoch) if dash and epoch.isdecimal() else 0
+
+
 @dataclass(eq=False)
 class GroupProcess:
     """One process of the current generation."""
@@ -40,6 +46,7 @@ class GroupProcess:
     rank: int
     slot: int
     stopping: bool = False
+    done_at: float | None = None  # time when it reported that it is done
 
 
 class ProcessLifecycle(SupervisedLifecycle):
@@ -52,7 +59,6 @@ class ProcessLifecycle(SupervisedLifecycle):
         self._running: dict[str, GroupProcess] = {}
         self._used: tuple[str, ...] = ()  # nodes of the current generation
         self._to_start: list[GroupProcess] = []  # processes waiting for rank 0's port
-        self._generation = 0
         self._age = (0, 0)  # present generation: epoch of the manager that started it, and its number
         self._taking_over = False  # another manager started the processes, and some are still unknown
         self._size_of_group = 0
@@ -61,7 +67,6 @@ class ProcessLifecycle(SupervisedLifecycle):
         self._since = inf  # start time of the youngest process
         self._ended: dict[int, tuple[float, str]] = {}  # ranks that exited with success -> time and node
         self._trained = False  # rank 0 reported that its training is done
-        self._done_at: dict[str, float] = {}  # workers that reported "done" -> time of the report
         self._reported = False  # the current generation has reported a step
         self._finished_at: float | None = None  # time when the program reported that its work is done
         self._retry = RetryDelay(TIMEOUTS.retry_s, TIMEOUTS.longest_retry_s)
@@ -82,7 +87,7 @@ class ProcessLifecycle(SupervisedLifecycle):
         restart from their checkpoint.
         """
         place = left.place
-        age = (epoch_of(left.worker), place.generation)
+        age = (_epoch_of(left.worker), place.generation)
         if self._supervision.over or not place.workers or age < self._age:
             return False
         # Accepted also from a node that was given up: the work is done
@@ -94,7 +99,7 @@ class ProcessLifecycle(SupervisedLifecycle):
             self._supervision.end_reported = False  # it exited before its node was given up, and may have finished
         if age > self._age:
             self._stop_all(0.0)  # stop the processes of an older group
-            self._age, self._generation, self._size_of_group = age, place.generation, place.workers
+            self._age, self._size_of_group = age, place.workers
             self._ended, self._trained = {}, False
         process = GroupProcess(left.worker, node, place.rank, left.slot)
         self._supervision.further(left.step)
@@ -129,7 +134,7 @@ class ProcessLifecycle(SupervisedLifecycle):
 
     def on_worker_message(self, worker: str, message: WireMessage) -> None:
         """Handle a message of a process."""
-        if worker not in self._running:
+        if (process := self._running.get(worker)) is None:
             return
         match message:
             case StepReport():
@@ -141,10 +146,10 @@ class ProcessLifecycle(SupervisedLifecycle):
                 self._confirm()
             case TrainingDone(step=step):
                 self._supervision.further(step)
-                self._trained |= self._running[worker].rank == 0
-                self._done_at.setdefault(worker, self._context.now())
+                self._trained |= process.rank == 0
+                process.done_at = process.done_at or self._context.now()
             case WorkFinished():
-                self._done_at.setdefault(worker, self._context.now())
+                process.done_at = process.done_at or self._context.now()
                 self._finished_at = self._finished_at or self._context.now()
             case _:
                 self._supervision.on_worker_message(worker, message)
@@ -177,10 +182,9 @@ class ProcessLifecycle(SupervisedLifecycle):
     def _end_rest(self, now: float, finished_at: float) -> None:
         """Stop the processes that exceed their time limit after the program reported that its work is done."""
         for process in self._running.values():
-            done_at = self._done_at.get(process.name)
-            if done_at is None and self._ended and now - finished_at > TIMEOUTS.farewell_s:
+            if process.done_at is None and self._ended and now - finished_at > TIMEOUTS.farewell_s:
                 self._stop(process, self._job.stop_grace_s)
-            elif now - max(finished_at, done_at or 0.0) > TIMEOUTS.epilogue_s and not process.stopping:
+            elif now - max(finished_at, process.done_at or 0.0) > TIMEOUTS.epilogue_s and not process.stopping:
                 self._supervision.note(
                     f"{process.name} did not end {TIMEOUTS.epilogue_s:g} s after the work was done; it is killed"
                 )
@@ -293,14 +297,13 @@ class ProcessLifecycle(SupervisedLifecycle):
         return self._nodes.waiting or (self._taking_over and now - self._since <= TIMEOUTS.company_s)
 
     def _start(self, nodes: tuple[str, ...]) -> None:
-        self._generation += 1
         self._used, self._confirmed, self._reported, self._since = nodes, False, False, inf
-        self._ended, self._finished_at, self._trained, self._done_at = {}, None, False, {}
+        self._ended, self._finished_at, self._trained = {}, None, False
         self._began_at, self._taking_over, self._broken = self._context.now(), False, False
         places = enumerate((node, slot) for node in nodes for slot in range(self._slots(node)))
         processes = [GroupProcess(self._context.name(node, slot), node, rank, slot) for rank, (node, slot) in places]
         self._size_of_group = len(processes)
-        self._age = (epoch_of(processes[0].name), self._generation)
+        self._age = (_epoch_of(processes[0].name), self._age[1] + 1)
         self._to_start = processes[1:]
         self._launch(processes[0], self._context.address(processes[0].node), 0)
 
@@ -329,14 +332,14 @@ class ProcessLifecycle(SupervisedLifecycle):
             warm=self._job.argv[0].endswith(".py"),
             want_port=process.rank == 0,
             all_gpus=True,
-            place=GroupPlace(self._generation, process.rank, self._size_of_group),
+            place=GroupPlace(self._age[1], process.rank, self._size_of_group),
         )
 
     def _confirm(self) -> None:
         if self._confirmed or not self._whole():
             return
         self._confirmed = True
-        self._supervision.confirmed(self._generation, self._used, self._supervision.step)
+        self._supervision.confirmed(self._age[1], self._used, self._supervision.step)
 
     def _stop_all(self, grace_s: float, nodes: Iterable[str] | None = None) -> None:
         for process in self._running.values():

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from bftrain_elastic.manager.agent_hub import TaskContext
 from bftrain_elastic.manager.job import LauncherJob
-from bftrain_elastic.manager.task_lifecycles import TaskContext
 from bftrain_elastic.manager.task_lifecycles.failures import ALLOWED, FailurePolicy, WorkerDeath
 from bftrain_elastic.manager.task_lifecycles.stalls import StallAction, StallInspection, StallWatch
 from bftrain_elastic.timeouts import TIMEOUTS
