@@ -43,7 +43,7 @@ class ManagerLink:
         self._beat_at = 0.0
         self._welcomed = False  # both sides have proven the secret, and the manager is not older than the previous one
         self._refused = 0  # epoch of the latest rejected manager
-        self.welcome = Welcome(epoch=0)  # of the newest obeyed manager
+        self.welcome = Welcome(epoch=0)  # sent by the newest obeyed manager
         self._lost_at = self._alive_at = time.monotonic()
         self.silent = False  # the manager was lost because nothing arrived: it may run on behind a broken network
         self.trouble = ""  # reason for the missing manager

@@ -150,7 +150,7 @@ class TaskSupervision:
         self._losses = LossWatch()
         self.saved = StateOnDisk(-1)  # latest step on disk; -1: unknown
         self._unwritten_step = -1  # latest step that could not be written
-        self._inspection: StallInspection | None = None  # of the present stall
+        self._inspection: StallInspection | None = None  # None: no stall
         self._early_ends = (0, -1)  # consecutive exits with 0 before the work was done, and the step of the latest
         self._drift_step = 0  # step of the latest note on diverging replicas
         self.done = False  # the training has finished
