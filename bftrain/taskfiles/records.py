@@ -85,7 +85,7 @@ NUMBERS: Final = tuple(name for name, kind in _TYPES.items() if kind in {float, 
 _AFTER_THE_CURVE: Final = tuple(name for name in _TYPES if name not in {"name", "curve", "curves"})
 COLUMNS: Final = ("name", "profile", "curve", "curves", *_AFTER_THE_CURVE)
 # In place of ``argv``: a script or command, and args
-OF_THE_RUN: Final = ("launcher", "script", "command", "args", *Run.__struct_fields__[1:], "after", "kinds")
+OF_THE_RUN: Final = ("launcher", "script", "command", "args", *Run.__struct_fields__[1:], "kinds")
 ON_THE_CALENDAR: Final = "deadline"
 KEYS: Final = (*COLUMNS, "nodes", ON_THE_CALENDAR, *OF_THE_RUN)
 _DEFAULTS: Final[Mapping[str, object]] = {field.name: field.default for field in fields(TaskSpec)}

@@ -111,9 +111,7 @@ class LiveService:
             await self._register(record)
             self._store.add(record)
             self._tasks.begin(record)
-            now, waits = self._tasks.now, record.name in self._tasks.after
-            paused = (TaskPaused(time_s=now, task=record.name),) if waits else ()
-            self._apply(TaskSubmitted(time_s=now, spec=record.spec), *paused)
+            self._apply(TaskSubmitted(time_s=self._tasks.now, spec=record.spec))
         return self._view(record)
 
     @cached_property
@@ -147,7 +145,7 @@ class LiveService:
         if record.state is LiveTaskState.PAUSED:
             record = replace(record, state=LiveTaskState.SUBMITTED)
             self._store.change(record)
-            if record.name in self._tasks.blocked:
+            if record.name in self._tasks.held_up:
                 self._require_written(self._loop.write())  # it continues once possible
             else:
                 self._apply(TaskResumed(time_s=self._tasks.now, task=record.name))
@@ -394,7 +392,6 @@ class LiveService:
             guessed=given.curve is None and not given.curves,
             run=replace(given.run, folder=folder),
             submitted_s=now,
-            after=self._numbers_before(caller, given.after),
             # In a folder of its own it starts at step 0; in another folder it may continue an earlier task
             progress=Progress(earlier_samples=None if given.run.folder else 0.0),
         )
@@ -407,17 +404,6 @@ class LiveService:
         own = sum(record.uid == caller.uid for record in unfinished)
         if own >= limits.unfinished_tasks_of_user and not caller.operator:
             raise schemas.NotNow(f"you have {own} unfinished tasks already", fix=_WAIT_OR_CANCEL)
-
-    def _numbers_before(self, caller: Caller, names: Iterable[str]) -> tuple[int, ...]:
-        """Return the numbers of tasks that have to be done before a new one."""
-        try:
-            found = [self._find(caller, name) for name in names]
-        except schemas.NotFound as error:
-            raise BadInput(error.what, where="after", fix=error.fix) from error
-        for record in found:
-            if record.state in {LiveTaskState.FAILED, LiveTaskState.CANCELLED}:
-                raise schemas.NotNow(f"task '{record.name}' is {record.state} already", where="after")
-        return tuple(dict.fromkeys(record.number for record in found))
 
     async def _until_ready(self, *, to_write: bool = True) -> None:
         """Wait until the daemon has restored its tasks; raise if it is ending, or, with ``to_write``, cannot write."""
@@ -473,8 +459,6 @@ class LiveService:
         """Return the reason why a task has no nodes, as text; the first reason to fix has priority."""
         if record.state is LiveTaskState.PAUSED:
             return f"it is paused: bftrain task resume {record.name}"
-        if numbers := self._tasks.after.get(record.name):
-            return f"it runs after {', '.join(f'#{number}' for number in sorted(numbers))}"
         if held_up := self._tasks.held_up.get(record.name):
             return f"it cannot be run now, and is tried again: {held_up}"
         if record.name not in self._harvester.unfinished:

@@ -111,13 +111,6 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
     help="Submit a task for each combination: a value replaces {NAME} in ARGS, or is added as --NAME V.",
 )
 @click.option(
-    "--after",
-    multiple=True,
-    callback=_lines,
-    metavar="TASK",
-    help="Run after this task has finished; cancelled if that task fails.",
-)
-@click.option(
     "--trace", is_flag=True, help="Submit a task file's tasks at their times, as programs that only count samples."
 )
 @click.option("--time-scale", type=click.FloatRange(min=0.001), metavar="N", help="With --trace: N times as fast. [1]")

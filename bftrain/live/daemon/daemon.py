@@ -120,7 +120,7 @@ class LiveDaemon:
             node_tracker.expect(pool - over)
         now, kinds, harvester = self.decision_loop.now, self.node_manager.kinds, self.harvester
         mistaken = [node for node in pool if harvester.kind_of(node) != kinds.of(node)]
-        records, held_up = self.task_store.unfinished, self.task_manager.blocked
+        records, held_up = self.task_store.unfinished, self.task_manager.held_up
         self.decision_loop.on_events(
             *node_events(pool, node_tracker.ours, now, kinds, mistaken),
             *task_events(harvester.unfinished, harvester.paused, records, held_up, now),
@@ -207,7 +207,7 @@ class LiveDaemon:
             await asyncio.sleep(timeouts.TIMEOUTS.tick_s)
             if self.opened.hub is not None:
                 self.opened.hub.beat()
-            if events := [*self.task_manager.learned(), *self.task_manager.released()]:
+            if events := self.task_manager.learned():
                 self.decision_loop.on_events(*events)
             if time.monotonic() - written >= timeouts.TIMEOUTS.write_s:
                 written = time.monotonic()
@@ -259,7 +259,7 @@ class LiveDaemon:
             if record is None:
                 if name in self.harvester.unfinished:  # its job is rejected
                     self.decision_loop.on_events(TaskCancelled(time_s=now, task=name))
-            elif record.state is LiveTaskState.SUBMITTED and name not in self.task_manager.blocked:
+            elif record.state is LiveTaskState.SUBMITTED and name not in self.task_manager.held_up:
                 _log.warning("task '%s' continues", name)
                 self.decision_loop.on_events(TaskResumed(time_s=now, task=name))
 

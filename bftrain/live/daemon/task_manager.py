@@ -35,7 +35,7 @@ from bftrain.ports import Launcher
 from bftrain.values import wire
 from bftrain.values.actions import Action, Cause, Plan, Release
 from bftrain.values.curve import SpeedCurve
-from bftrain.values.events import Event, TaskCancelled, TaskFailed, TaskFinished, TaskMeasured, TaskResumed
+from bftrain.values.events import Event, TaskCancelled, TaskFailed, TaskFinished, TaskMeasured
 from bftrain.values.task import TaskSpec
 from bftrain.values.wire import NOTHING
 from bftrain_elastic.errors import BadJob, ElasticError
@@ -43,7 +43,6 @@ from bftrain_elastic.manager.agent_hub import AgentHub
 from bftrain_elastic.manager.speed_measurement import SpeedMeasurement
 
 _log = logging.getLogger(__name__)
-_NEVER_DONE: Final = frozenset({LiveTaskState.FAILED, LiveTaskState.CANCELLED})
 _REASON_LETTERS: Final = 4000
 _EVENT_LETTERS: Final = 2000  # letters of a reason in the journal
 _NOTED_STARTS: Final = frozenset({3, 10, 30, 100, 300, 1000})  # counts of starts without steps that trigger a notice
@@ -64,7 +63,6 @@ class TaskManager:
         self._counted: set[str] = set()  # tasks with counted hours but unwritten progress
         self._ended: list[str] = []  # finished tasks that launchers still know
         self.held_up: dict[str, str] = {}  # unfinished tasks that cannot be run now -> why
-        self.after: dict[str, set[int]] = {}  # unfinished tasks -> numbers of their unfinished dependencies
         self._attempts: dict[str, asyncio.Future[None]] = {}  # pending registrations at launchers; each may hang
 
     @property
@@ -110,38 +108,9 @@ class TaskManager:
 
     def begin(self, record: LiveTaskRecord) -> TaskProgressTrack:
         """Start to track a task."""
-        if left := {number for number in record.after if self._state_of(number) is not LiveTaskState.DONE}:
-            self.after[record.name] = left
         self.ledger.begin(record, record.progress)
         track = self.tracks[record.name] = TaskProgressTrack(record, record.progress)
         return track
-
-    @property
-    def blocked(self) -> frozenset[str]:
-        """Unfinished tasks that cannot run now, or wait for dependencies."""
-        return frozenset(self.held_up).union(self.after)
-
-    def _state_of(self, number: int) -> LiveTaskState | None:
-        record = self._task_store.find(f"#{number}")
-        return None if record is None else record.state
-
-    def released(self) -> list[Event]:
-        """Return events that release or finish tasks after their dependencies have finished."""
-        events: list[Event] = []
-        now = self.now
-        for name, numbers in list(self.after.items()):
-            states = {number: self._state_of(number) for number in numbers}
-            self.after[name] = {number for number, state in states.items() if state is not LiveTaskState.DONE}
-            lost = [number for number, state in states.items() if state is None or state in _NEVER_DONE]
-            record = self._task_store.get(name)
-            if record is None or not self.after[name]:
-                del self.after[name]
-                if record is not None and record.state is LiveTaskState.SUBMITTED and name not in self.held_up:
-                    events.append(TaskResumed(time_s=now, task=name))
-            elif lost:
-                self.trouble(name, f"its predecessor #{lost[0]} is {states[lost[0]] or 'gone'}")
-                events.append(TaskCancelled(time_s=now, task=name))
-        return events
 
     def on_event(self, event: Event) -> None:
         """Apply an event to its task."""
@@ -181,7 +150,6 @@ class TaskManager:
         record, track = self._task_store.get(name), self.tracks.pop(name, None)
         self._ended.append(name)
         self.held_up.pop(name, None)
-        self.after.pop(name, None)
 
         def attempted(done: asyncio.Future[None]) -> None:
             """Let the launcher forget a task that it learns of only now."""

@@ -101,7 +101,6 @@ class LiveTaskRecord(msgspec.Struct, frozen=True, kw_only=True):
     submitted_s: float
     state: LiveTaskState = LiveTaskState.SUBMITTED
     ended_s: float | None = None
-    after: tuple[int, ...] = ()  # numbers of tasks that have to be done before
     reason: str = ""  # why it failed, or its last trouble
     progress: Progress = Progress()
 
@@ -144,9 +143,6 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     weight: Annotated[NotNegative, said("Weight under some objectives.")] = 1.0
     deadline_s: Annotated[float | None, said("Deadline; seconds since 1970.")] = None
     campaign: Annotated[str, said("Campaign.")] = ""
-    after: Annotated[
-        tuple[Word, ...], said("Tasks (names, or #NUMBER) that must finish first, or it is cancelled.")
-    ] = ()
     batch: Annotated[BatchScaling | None, said("Batches and noise scale, for the objective goodput.")] = None
     spread: Annotated[SpreadSpeeds | None, said("Speeds on more places than necessary, such as racks.")] = None
 

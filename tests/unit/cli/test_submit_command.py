@@ -227,23 +227,6 @@ def write_tasks(path: Path, *names: str) -> None:
     path.write_text("".join(f'[[task]]\nname = "{name}"\nscript = "cnn.py"\nnodes = 1\n' for name in names))
 
 
-def test_a_task_runs_after_others(bftrain: CommandLine, run: LiveThread, tmp_path: Path) -> None:
-    (tmp_path / "two.toml").write_text(
-        '[[task]]\nname = "a"\nscript = "cnn.py"\nnodes = 1\n'
-        '[[task]]\nname = "b"\nscript = "cnn.py"\nnodes = 1\nafter = ["a"]\n'
-    )
-    assert bftrain("submit", "two.toml").code == 0
-    ended = bftrain("submit", "cnn.py", "--nodes", "1", "--name", "c", "--after", "a", "--after", "#2")
-    assert ended.code == 0, ended.err
-    tasks = unfinished(run)
-    assert [tasks[name].after for name in "abc"] == [(), (1,), (1, 2)]
-    assert "it runs after #1, #2" in bftrain("status", "c").out
-    for wrong in ('"a"', "[1]"):
-        (tmp_path / "bad.toml").write_text(f'script = "cnn.py"\nnodes = 1\nafter = {wrong}\n')
-        ended = bftrain("submit", "bad.toml")
-        assert (ended.code, "after" in ended.err) == (3, True), ended.err
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
