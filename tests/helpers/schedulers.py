@@ -22,16 +22,41 @@ from bftrain.live.schedulers.backend import (
     Trouble,
     environment,
 )
-from bftrain.live.schedulers.base import AgentOrder, News, PoolSettings, Scheduler, Site, pools_of
-from bftrain.live.schedulers.hooks import READER, HookListener, HookNews, HookSpool, HookTally, read_line
+from bftrain.live.schedulers.base import AgentOrder, HooksView, News, PoolSettings, Scheduler, Site, pools_of
+from bftrain.live.schedulers.hooks import READER, HookListener, HookNews, HookSpool, read_line
 from bftrain.live.schedulers.pilots import blocked
 from bftrain.live.schedulers.slurm import SlurmSettings
 
 __all__ = [
-    "ALIVE", "READER", "AgentOrder", "Command", "CommandFailed", "CommandRunner", "HookListener", "HookNews",
-    "HookSpool", "HookTally", "News", "Pilot", "PilotBackend", "PilotLimits", "PilotState", "PoolSettings", "Run",
-    "Scheduler", "Site", "Trouble", "blocked", "environment",
-    "flux", "hook_text", "install_hook", "pbs", "pools_of", "read_line", "slurm",
+    "ALIVE",
+    "READER",
+    "AgentOrder",
+    "Command",
+    "CommandFailed",
+    "CommandRunner",
+    "HookListener",
+    "HookNews",
+    "HookSpool",
+    "HooksView",
+    "News",
+    "Pilot",
+    "PilotBackend",
+    "PilotLimits",
+    "PilotState",
+    "PoolSettings",
+    "Run",
+    "Scheduler",
+    "Site",
+    "Trouble",
+    "blocked",
+    "environment",
+    "flux",
+    "hook_text",
+    "install_hook",
+    "pbs",
+    "pools_of",
+    "read_line",
+    "slurm",
 ]  # fmt: skip  # product names for tests, which import them from here alone
 
 SITE: Final = Site(name="t", folder=Path("/nowhere"))

@@ -14,7 +14,6 @@ from typing import Final
 import msgspec
 
 from bftrain.live.schedulers.base import AgentOrder, Allowed, News, Post, Scheduler, Site, Taken, scheduler_settings
-from bftrain.ports import Availability
 
 _log = logging.getLogger(__name__)
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound
@@ -36,10 +35,6 @@ class ClusterScheduler(Scheduler):
     def __init__(self) -> None:
         self._gpus: dict[str, int] = {}  # connected node -> its number of GPUs
         self._post: Post | None = None
-
-    def available(self) -> Availability:
-        """Return that it is available; it has no requirements."""
-        return Availability(ok=True)
 
     async def run(self, post: Post, agent: AgentOrder) -> None:
         """Report nodes as they come and go, and print the command that adds one."""

@@ -15,7 +15,6 @@ import re
 import stat
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -27,7 +26,7 @@ import msgspec
 
 from bftrain.errors import NotAvailable
 from bftrain.live import timeouts
-from bftrain.live.schedulers.base import HooksView, Post, Remark, SiteFinding, fine, problem
+from bftrain.live.schedulers.base import Post, Remark, SiteFinding, fine, problem
 from bftrain.nodesets import expand
 
 _FIX: Final = "create it as docs/how-to/hooks.md shows: private to the user of bftrain live and to the hook's"
@@ -223,30 +222,6 @@ class HookListener:
             if self._spool.odd:
                 self._say(self._spool.odd)
         self._spool.close()  # a look that was under way may have made the marker again
-
-
-class HookTally:
-    """Counts hook reports."""
-
-    def __init__(self, spool: str) -> None:
-        self._spool = spool
-        self.counts: Counter[What] = Counter()
-        self._last_s: float | None = None  # seconds since 1970
-
-    @property
-    def report(self) -> HooksView | None:
-        """Reports so far; ``None`` if there is no spool."""
-        if not self._spool:
-            return None
-        counts = {str(what): count for what, count in self.counts.items()}
-        return HooksView(messages=counts, last_s=self._last_s)
-
-    def on_messages(self, heard: Sequence[HookNews]) -> None:
-        """Count reports."""
-        for one in heard:
-            if one.what != "lost":
-                self.counts[one.what] += 1
-                self._last_s = time.time()
 
 
 @contextmanager

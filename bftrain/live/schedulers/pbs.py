@@ -10,8 +10,10 @@ import getpass
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from email.utils import parsedate
 from typing import Any, Final
 
+from bftrain.durations import parse_duration
 from bftrain.errors import NotAvailable
 from bftrain.live.schedulers.backend import (
     Command,
@@ -252,9 +254,6 @@ Attributes = Mapping[str, Any]
 
 _HEAD: Final = re.compile(r"(?:(?:Queue:|Sched) )?(\S+)")
 _CELL: Final = re.compile(r"(?:[^|\\]|\\.)+")
-_CLOCK: Final = re.compile(r"(?:(\d+):)?(\d+):(\d+)")
-_MONTHS: Final = "JanFebMarAprMayJunJulAugSepOctNovDec"
-_TIME: Final = re.compile(r"\w{3} (\w{3}) +(\d+) (\d+):(\d+):(\d+) (\d{4})")
 
 
 # -- what commands print. Jobs: one line each, because their owners choose values with any letters. Queues, nodes and
@@ -312,28 +311,21 @@ def vnodes(text: str) -> tuple[str, ...]:
 
 def moment(text: object) -> float | None:
     """Parse a time such as ``Sat Nov 21 10:10:12 2026``, which is local, or seconds since 1970."""
-    if isinstance(text, int | float) or str(text).isdecimal():
+    if str(text).isdecimal():
         return float(str(text))
-    found = _TIME.match(str(text))
-    if found is None or found[1] not in _MONTHS:
-        return None
-    month = _MONTHS.index(found[1]) // 3 + 1
-    day, hour, minute, second, year = map(int, found.groups()[1:])
     try:
-        return datetime(year, month, day, hour, minute, second).astimezone().timestamp()
+        found = parsedate(str(text))
+        return datetime(*found[:6]).astimezone().timestamp() if found else None
     except ValueError:
         return None
 
 
 def length(text: object) -> float | None:
     """Parse a duration such as ``24:00:00`` into seconds."""
-    if str(text).isdecimal():
-        return float(str(text))
-    found = _CLOCK.fullmatch(str(text))
-    if found is None:
+    try:
+        return parse_duration(str(text))
+    except ValueError:
         return None
-    hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return 3600.0 * hours + 60 * minutes + seconds
 
 
 def limit(text: object, user: str) -> float:

@@ -45,6 +45,7 @@ from bftrain.live.schedulers.base import (
     AgentOrder,
     Allowed,
     FindingState,
+    HooksView,
     NotNegative,
     PollSettings,
     Positive,
@@ -58,7 +59,7 @@ from bftrain.live.schedulers.base import (
     fine,
     problem,
 )
-from bftrain.live.schedulers.hooks import HookNews, HookTally, examine_spool, listening
+from bftrain.live.schedulers.hooks import HookNews, examine_spool, listening
 from bftrain.live.schedulers.policy import TURNS, PilotPolicy, PilotPolicySettings
 from bftrain.node_units import node_of
 from bftrain.nodesets import fold
@@ -77,7 +78,8 @@ class PolledScheduler(Scheduler):
         self._post: Post = lambda _: None
         self._hinted = asyncio.Event()
         self._remarked: dict[str, str] = {}  # topic -> last remark
-        self.hooks = HookTally(settings.spool)
+        self._hook_counts: Counter[str] = Counter()
+        self._last_hook_s: float | None = None  # seconds since 1970
 
     @abstractmethod
     async def _round(self, agent: AgentOrder) -> float:
@@ -97,8 +99,9 @@ class PolledScheduler(Scheduler):
 
     def facts(self) -> SchedulerFacts:
         """Return hook counts, and the number of commands."""
+        counts = dict(self._hook_counts)
         return SchedulerFacts(
-            hooks=self.hooks.report,
+            hooks=HooksView(messages=counts, last_s=self._last_hook_s) if self._polls.spool else None,
             commands_a_minute=self._run.in_last_minute,
             commands_limits={"at_rest": _MINUTE_S / self._polls.poll_s},
         )
@@ -121,7 +124,7 @@ class PolledScheduler(Scheduler):
         for text in filter(None, self._remarked.values()):  # remarks found by ``check``
             post(Remark(text=text))
         failures = 0
-        with listening(self._polls.spool, self._polls.spool_writers, self._hear, post):
+        with listening(self._polls.spool, self._polls.spool_writers, self._count, post):
             while True:
                 self._hinted.clear()
                 try:
@@ -133,6 +136,12 @@ class PolledScheduler(Scheduler):
                     self._remark("controller", f"{self.name} does not answer: {error}")
                     again_s, failures = self._retry_s(failures), min(failures + 1, 10)
                 await self._pause(again_s, listen=not failures)
+
+    def _count(self, heard: Sequence[HookNews]) -> None:
+        if known := [one.what for one in heard if one.what != "lost"]:
+            self._hook_counts.update(known)
+            self._last_hook_s = time.time()
+        self._hear(heard)
 
     async def _pause(self, seconds: float, *, listen: bool) -> None:
         """Wait until the time or the next hint, with a minimum between two polls."""
@@ -229,7 +238,6 @@ class NodeWatch(PolledScheduler):
 
     def _hear(self, heard: Sequence[HookNews]) -> None:
         """Return nodes where a job starts; poll immediately after an exit, as another job may have started."""
-        self.hooks.on_messages(heard)
         self._starting.update(node for one in heard if one.what == "start" for node in one.nodes)
         if taken := self._allowed & self._starting:
             self._allowed -= taken
@@ -556,7 +564,6 @@ class PilotJobs(PolledScheduler):
 
     def _hear(self, heard: Sequence[HookNews]) -> None:
         """Apply hook reports: a finished pilot has lost its node; other jobs' exits may leave a node idle."""
-        self.hooks.on_messages(heard)
         numbers = {pilot.number or pilot.id: pilot.node for pilot in held_nodes(self._known.values()).values()}
         over = {numbers[one.job] for one in heard if one.what in {"ending", "end"} and one.job in numbers}
         gone = tuple(sorted(over.intersection(self._announced)))

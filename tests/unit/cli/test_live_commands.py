@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from bftrain import Client
 from tests.helpers.in_process import CommandLine
 from tests.helpers.live_inside import LOGGER, SchedulerFacts, ourselves, submit
 from tests.helpers.live_thread import LiveThread, live_thread
-from tests.helpers.schedulers import HookNews, HookTally
+from tests.helpers.schedulers import HooksView
 from tests.helpers.timeouts import set_timeouts
 
 ME = ourselves().user
@@ -258,13 +259,13 @@ def test_without_an_answer_it_says_so(bftrain: CommandLine, tmp_path: Path, monk
 
 
 def test_the_status_counts_reports_of_hooks(
-    bftrain: CommandLine, run: LiveThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bftrain: CommandLine, run: LiveThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "hooks" not in bftrain("status").out
-    tally = HookTally(str(tmp_path))
-    monkeypatch.setattr(run.inside.world, "facts", lambda: SchedulerFacts(hooks=tally.report))
+    hooks = HooksView()
+    monkeypatch.setattr(run.inside.world, "facts", lambda: SchedulerFacts(hooks=hooks))
     assert "no messages" in bftrain("status").out
-    tally.on_messages([HookNews(what=what, job="1", nodes=("n1",)) for what in ("start", "end")])
+    hooks = HooksView(messages={"start": 1, "end": 1}, last_s=time.time())
     assert "1 end, 1 start; the last 0 s ago" in bftrain("status").out
 
 
