@@ -41,7 +41,7 @@ from bftrain.live.model.schemas import (
     Span,
     StatusView,
     TaskChanges,
-    TaskRow,
+    TaskFigures,
     Update,
     ourselves,
 )
@@ -91,7 +91,7 @@ __all__ = [
     "StatusView",
     "Taken",
     "TaskChanges",
-    "TaskRow",
+    "TaskFigures",
     "TaskStore",
     "Times",
     "Update",

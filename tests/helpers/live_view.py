@@ -11,7 +11,7 @@ class LiveView:
     def __init__(self, first: schemas.Update) -> None:
         self.status: schemas.StatusView = first.status
         self.day = first.day
-        self.tasks: dict[int, schemas.TaskRow] = {}
+        self.tasks: dict[int, schemas.TaskFigures] = {}
         self.more = 0
         self.nodes: dict[str, tuple[str, int]] = {}
         self.width_s = 1.0

@@ -20,6 +20,8 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from bftrain.live import timeouts
 from bftrain.live.daemon.node_manager import NodeManager
 from bftrain.live.daemon.startup import LiveResources
@@ -37,7 +39,7 @@ from bftrain.live.model.schemas import (
     Span,
     StatusView,
     TaskChanges,
-    TaskRow,
+    TaskFigures,
     Update,
     state_of,
 )
@@ -71,6 +73,7 @@ def task_figures(
     """Return what is known of a task now, and its fields of TaskFigures."""
     track = tasks.tracks.get(record.name) if record.unfinished else None
     progress = record.progress if track is None else track.advance_to(tasks.now)
+    size = 0 if track is None else len(track.held)
     return (
         track,
         progress,
@@ -78,9 +81,11 @@ def task_figures(
             "number": record.number,
             "name": record.name,
             "user": record.user,
-            "state": state_of(record, 0 if track is None else len(track.held)),
+            "state": state_of(record, size),
+            "size": size,
             "min_nodes": record.spec.min_nodes,
             "max_nodes": record.spec.max_nodes,
+            "since_s": record.submitted_s if progress.started_s is None else progress.started_s,
             "ended_s": record.ended_s,
             "work_samples": record.spec.work_samples,
             "samples": progress.samples,
@@ -186,8 +191,8 @@ class StatusStream:
         sizes = sample.sizes
         if sizes != self._sizes:
             before, self._sizes = self._sizes, sizes
-            pairs = ((number, before.get(number, 0), sizes.get(number, 0)) for number in {**before, **sizes})
-            self.feed.resized(now, [FeedChange(*pair) for pair in pairs if pair[1] != pair[2]])
+            changes = ((number, before.get(number, 0), sizes.get(number, 0)) for number in {**before, **sizes})
+            self.feed.resized(now, [change for change in changes if change[1] != change[2]])
 
     def _beat(self) -> None:
         """Sample once a second, because speeds change without events."""
@@ -254,11 +259,9 @@ class StatusStream:
         watcher.more = more
         return TaskChanges(changed=changed, gone=gone, more=more)
 
-    def _row(self, record: LiveTaskRecord) -> TaskRow:
-        track, progress, figures = task_figures(record, self._tasks)
-        figures |= {"speed": _rounded(figures["speed"]), "node_s": round(progress.node_s, 1)}
-        since_s = record.submitted_s if progress.started_s is None else progress.started_s
-        return TaskRow(**figures, size=0 if track is None else len(track.held), since_s=since_s)
+    def _row(self, record: LiveTaskRecord) -> TaskFigures:
+        _, progress, figures = task_figures(record, self._tasks)
+        return TaskFigures(**figures | {"speed": _rounded(figures["speed"]), "node_s": round(progress.node_s, 1)})
 
     def _node_changes(self, watcher: _Watcher) -> NodeChanges | None:
         key = -1 if watcher.caller.operator else watcher.caller.uid
@@ -276,8 +279,7 @@ class StatusStream:
 
     def _history(self, watcher: _Watcher) -> HistoryView:
         level = self.history.level(watcher.span_s)
-        width_s = level.span.width_s
-        cells = tuple(self._cell(cell, width_s, watcher.caller) for cell in level.cells(watcher.since_s))
+        cells = tuple(self._cell(cell, watcher.caller) for cell in level.cells(watcher.since_s))
         if cells:
             watcher.since_s = cells[-1].begin_s
         happened = tuple(self.feed.since(watcher.happened, lambda number: self._name(number, watcher.caller)))
@@ -285,15 +287,17 @@ class StatusStream:
         seen = {number for cell in cells for number in cell.sizes} - watcher.named
         watcher.named |= seen
         names = {number: name for number in sorted(seen) if (name := self._name(number, watcher.caller)) is not None}
-        return HistoryView(span_s=level.span.span_s, width_s=width_s, cells=cells, names=names, happened=happened)
+        span = level.span
+        return HistoryView(span_s=span.span_s, width_s=span.width_s, cells=cells, names=names, happened=happened)
 
-    def _cell(self, cell: HistoryAverages, width_s: float, caller: Caller) -> Cell:
+    def _cell(self, cell: Cell, caller: Caller) -> Cell:
+        """Return a cell with the digits that are shown, and with hidden tasks as number 0."""
         sizes: dict[int, float] = {}
-        for number, size in zip(cell.numbers, cell.sizes, strict=True):
-            message = number if self._name(number, caller) is not None else 0
-            sizes[message] = sizes.get(message, 0.0) + size
-        return Cell(
-            begin_s=cell.at * width_s,
+        for number, size in cell.sizes.items():
+            shown = number if self._name(number, caller) is not None else 0
+            sizes[shown] = sizes.get(shown, 0.0) + size
+        return replace(
+            cell,
             known_s=round(cell.known_s, 3),
             pool=round(cell.pool, 3),
             speed=_rounded(cell.speed),
@@ -314,7 +318,7 @@ class _Watcher:
     # The state that was sent already
     news: asyncio.Event = field(default_factory=asyncio.Event)
     sent: int = 0
-    tasks: dict[int, TaskRow] = field(default_factory=dict)
+    tasks: dict[int, TaskFigures] = field(default_factory=dict)
     more: int = 0
     nodes: dict[str, tuple[str, int]] = field(default_factory=dict)
     since_s: float = float("-inf")
@@ -351,23 +355,12 @@ class Named(NamedTuple):
     uid: int
 
 
-class HistoryAverages(NamedTuple):
-    """One cell: its interval, the observed seconds, and averages over these; sizes in two columns."""
-
-    at: int
-    known_s: float
-    pool: float
-    speed: float
-    numbers: tuple[int, ...]
-    sizes: tuple[float, ...]
-
-
 class HistoryLevel:
     """Cells of equal width, and the sums of the unfinished cell."""
 
     def __init__(self, span: Span) -> None:
         self.span = span
-        self._closed: deque[HistoryAverages] = deque(maxlen=round(span.span_s / span.width_s))
+        self._closed: deque[Cell] = deque(maxlen=round(span.span_s / span.width_s))
         self._begin_cell(0)
 
     def add(self, begin_s: float, end_s: float, state: HistorySample) -> None:
@@ -381,12 +374,12 @@ class HistoryLevel:
                 self._begin_cell(index)
             self._weigh(*state, min(end_s, (index + 1) * width) - max(begin_s, index * width))
 
-    def cells(self, since_s: float = -math.inf) -> Iterator[HistoryAverages]:
+    def cells(self, since_s: float = -math.inf) -> Iterator[Cell]:
         """Yield the cells that end after ``since_s``, including the unfinished one."""
         newest = (self._index + 1) * self.span.width_s
         oldest = max(since_s, newest - self.span.span_s)
         for cell in self._closed:
-            if (cell.at + 1) * self.span.width_s > oldest:
+            if cell.begin_s + self.span.width_s > oldest:
                 yield cell
         if self._known_s > 0:
             yield self._averages()
@@ -404,11 +397,14 @@ class HistoryLevel:
         for number, size in sizes.items():
             self._sizes[number] = self._sizes.get(number, 0.0) + seconds * size
 
-    def _averages(self) -> HistoryAverages:
+    def _averages(self) -> Cell:
         known_s = self._known_s
-        sizes = _largest({number: total / known_s for number, total in self._sizes.items()})
-        return HistoryAverages(
-            self._index, known_s, self._pool / known_s, self._speed / known_s, tuple(sizes), tuple(sizes.values())
+        return Cell(
+            begin_s=self._index * self.span.width_s,
+            known_s=known_s,
+            pool=self._pool / known_s,
+            speed=self._speed / known_s,
+            sizes=_largest({number: total / known_s for number, total in self._sizes.items()}),
         )
 
 
@@ -447,7 +443,7 @@ class LiveHistory:
         if named is None or named.name != name:
             self.names[number] = Named(name, uid)
             if len(self.names) > self._prune_at:  # forget names of tasks without cells
-                used = {number for level in self.levels for cell in level.cells() for number in cell.numbers}
+                used = {number for level in self.levels for cell in level.cells() for number in cell.sizes}
                 used.update(self._state.sizes, self._unfinished())
                 self.names = {number: named for number, named in self.names.items() if number in used}
                 self._prune_at = max(_KNOWN, 2 * len(self.names))
@@ -460,14 +456,6 @@ class LiveHistory:
 KEPT: Final = 200
 _LONGEST: Final = 90  # letters of a node set
 _SIZES: Final = 6  # changes of size in one line
-
-
-class FeedChange(NamedTuple):
-    """A change in size of a task, by its number."""
-
-    number: int
-    before: int
-    after: int
 
 
 NameOf = Callable[[int], str | None]  # the name of a task by its number; None if it must not be shown
@@ -504,13 +492,17 @@ class EventFeed:
                 kind = "failed" if isinstance(event, TaskFailed) else "task"
                 self._add_task(event.time_s, number_of(event.task), what, kind)
 
-    def resized(self, time_s: float, changes: Sequence[FeedChange]) -> None:
-        """Add changes of tasks' sizes."""
+    def resized(self, time_s: float, changes: Sequence[tuple[int, int, int]]) -> None:
+        """Add changes of sizes: number of the task, size before, size after."""
 
         def text(name_of: NameOf) -> str:
-            known = [(name, one) for one in changes if (name := name_of(one.number)) is not None]
+            known = [
+                f"{name} {before} → {after}"
+                for number, before, after in changes
+                if (name := name_of(number)) is not None
+            ]
             more = f" and {len(known) - _SIZES} other tasks" if len(known) > _SIZES else ""
-            return ", ".join(f"{name} {one.before} → {one.after}" for name, one in known[:_SIZES]) + more
+            return ", ".join(known[:_SIZES]) + more
 
         self._add(time_s, "size", text)
 

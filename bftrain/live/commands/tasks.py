@@ -207,7 +207,7 @@ def row(task: TaskView, now_s: float) -> tuple[object, ...]:
         done(task),
         f"{task.speed:,.0f}/s" if task.speed else "",
         "" if task.loss is None else f"{task.loss:.4g}",
-        duration((task.ended_s or now_s) - (task.started_s or task.submitted_s)),
+        duration((task.ended_s or now_s) - task.since_s),
     )
 
 

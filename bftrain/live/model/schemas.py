@@ -186,6 +186,8 @@ class TaskFigures(msgspec.Struct, frozen=True, kw_only=True):
     state: Annotated[str, said("State of the task.", schema={"enum": _STATES})]
     min_nodes: int
     max_nodes: int
+    size: Annotated[int, said("Number of allocated nodes.")] = 0
+    since_s: Annotated[float, said("First allocation or, before that, submission; seconds since 1970.")]
     ended_s: Annotated[float | None, said("Seconds since 1970.")] = None
     work_samples: Annotated[float | None, said("Total work, if specified.")] = None
     samples: Annotated[float, said("Samples so far; repeated steps count once.")] = 0.0
@@ -225,11 +227,6 @@ class TaskView(TaskFigures, frozen=True, kw_only=True):
     argv: Annotated[tuple[str, ...], said("Command and arguments.")] = ()
     reason: Annotated[str, said("Reason of its failure, or its latest problem.")] = ""
     waits: Annotated[str, said("Reason why an unfinished task has no nodes.")] = ""
-
-    @property
-    def size(self) -> int:
-        """The number of allocated nodes."""
-        return len(self.nodes)
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -436,20 +433,13 @@ class HistoryView(msgspec.Struct, frozen=True, kw_only=True):
     happened: tuple[Happening, ...] = ()
 
 
-class TaskRow(TaskFigures, frozen=True, kw_only=True):
-    """A task in short; ``since_s`` is its start or, before that, its submission."""
-
-    size: int
-    since_s: float
-
-
 class TaskChanges(msgspec.Struct, frozen=True, kw_only=True):
     """New and changed tasks, and the numbers of those that are no longer shown.
 
     ``more`` counts further tasks: of very many only running ones and the first waiting ones are shown.
     """
 
-    changed: tuple[TaskRow, ...] = ()
+    changed: tuple[TaskFigures, ...] = ()
     gone: tuple[int, ...] = ()
     more: int = 0
 

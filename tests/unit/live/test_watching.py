@@ -17,14 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from bftrain import NodesJoined, NotNow, SpeedCurve, TaskFailed, __version__
-from bftrain.live.api.status_stream import (
-    EventFeed,
-    FeedChange,
-    HistoryAverages,
-    HistoryLevel,
-    HistorySample,
-    LiveHistory,
-)
+from bftrain.live.api.status_stream import EventFeed, HistoryLevel, HistorySample, LiveHistory
 from tests.helpers.asking import ask
 from tests.helpers.live_inside import (
     Api,
@@ -200,7 +193,7 @@ async def test_no_user_keeps_the_others_from_looking(tmp_path: Path) -> None:
 
 def test_the_feed_is_short_about_many() -> None:
     feed = EventFeed()
-    feed.resized(1.0, [FeedChange(number, 0, 2) for number in range(1, 10)])
+    feed.resized(1.0, [(number, 0, 2) for number in range(1, 10)])
     feed.on_event(
         NodesJoined(time_s=2.0, nodes=tuple(f"{'abcdefghijklm'[n % 13]}{n * 7}x" for n in range(60))), 60, lambda _: 0
     )
@@ -212,10 +205,6 @@ def test_the_feed_is_short_about_many() -> None:
     assert (failed.kind, failed.text) == ("failed", "t2 failed")
 
 
-def whole(cell: HistoryAverages) -> dict[int, float]:
-    return dict(zip(cell.numbers, cell.sizes, strict=True))
-
-
 def test_a_cell_holds_exact_averages_however_short_something_lasted() -> None:
     level = HistoryLevel(Span(span_s=100.0, width_s=10.0))
     level.add(100.0, 102.0, HistorySample(4, 50.0, {1: 4}))
@@ -223,11 +212,11 @@ def test_a_cell_holds_exact_averages_however_short_something_lasted() -> None:
     level.add(102.5, 110.0, HistorySample(0, 0.0, {}))
     level.add(110.0, 111.0, HistorySample(8, 1.0, {}))
     first, second = level.cells()
-    assert (first.at, first.known_s) == (10, 10.0)
+    assert (first.begin_s, first.known_s) == (100.0, 10.0)
     assert first.pool == pytest.approx((2 * 4 + 0.5 * 2) / 10)
     assert first.speed == pytest.approx(10.0)
-    assert whole(first) == pytest.approx({1: (2 * 4 + 0.5) / 10, 2: 0.05})
-    assert (second.at, second.known_s, second.pool) == (11, 1.0, 8.0)
+    assert first.sizes == pytest.approx({1: (2 * 4 + 0.5) / 10, 2: 0.05})
+    assert (second.begin_s, second.known_s, second.pool) == (110.0, 1.0, 8.0)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -246,7 +235,7 @@ def test_all_levels_tell_of_the_same_node_seconds(seed: int) -> None:
     for level in history.levels:
         found: dict[int, float] = {}
         for cell in level.cells():
-            for number, size in whole(cell).items():
+            for number, size in cell.sizes.items():
                 found[number] = found.get(number, 0.0) + size * cell.known_s
         assert found == pytest.approx(held, rel=1e-5)
 
@@ -264,7 +253,7 @@ def test_memory_is_bounded_in_every_case() -> None:
             assert step >= 0
         cells = [list(level.cells()) for level in history.levels]
         assert all(len(found) <= 721 for found in cells)
-        return sum(sys.getsizeof(cell.numbers) for found in cells for cell in found) + 100 * len(history.names)
+        return sum(sys.getsizeof(cell.sizes) for found in cells for cell in found) + 100 * len(history.names)
 
     before = live(150)
     assert live(150) < 1.5 * before
