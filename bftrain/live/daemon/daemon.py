@@ -12,6 +12,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from bftrain.errors import Fault
@@ -24,7 +25,7 @@ from bftrain.live.daemon.task_manager import LauncherPool, TaskManager
 from bftrain.live.daemon.task_store import CLUSTER, TaskStore, UsageLedger
 from bftrain.live.log import RecentWarnings
 from bftrain.live.model.background_thread import run_in_daemon_thread
-from bftrain.live.model.schemas import HandBack, HarvestingView, LiveTaskState
+from bftrain.live.model.schemas import HandBack, HarvestingView, LiveTaskRecord, LiveTaskState
 from bftrain.live.model.site_config import NodeKinds
 from bftrain.live.schedulers.base import Scheduler
 from bftrain.values import wire
@@ -84,7 +85,7 @@ class LiveDaemon:
         self._box_noticed = False
         self._turned: set[str] = set()  # tasks with new or lost processes since the last write of progress
         self._ticking: asyncio.Task[None] | None = None
-        self._trying: asyncio.Task[None] | None = None
+        self._restoring: list[asyncio.Task[None]] = []
 
     @property
     def state(self) -> str:
@@ -106,7 +107,7 @@ class LiveDaemon:
         self.launcher_pool.launcher(self.site.launcher)  # fail early if it is unavailable
         deadline = time.monotonic() + timeouts.TIMEOUTS.restore_s
         for record in self.task_store.unfinished:
-            await self.task_manager.restore(record, max(timeouts.TIMEOUTS.restore_task_s, deadline - time.monotonic()))
+            await self._restore(record, max(timeouts.TIMEOUTS.restore_task_s, deadline - time.monotonic()))
         for record in self.task_store.unfinished:  # some were added under other node kinds of the site
             if unfit := self.node_manager.kinds.unfit(record.spec.min_nodes, record.spec.curves):
                 _log.warning("task '%s' was submitted for other kinds of nodes: %s", record.name, unfit)
@@ -188,9 +189,8 @@ class LiveDaemon:
     def close(self) -> None:
         """Stop; agents and workers are left running."""
         self.housekeeping.close()
-        for job in (self._ticking, self._trying):
-            if job is not None:
-                job.cancel()
+        for job in filter(None, (self._ticking, *self._restoring)):
+            job.cancel()
         self.node_manager.close()
         self.decision_loop.close()
         self.notices.close()
@@ -202,7 +202,7 @@ class LiveDaemon:
             self.broke(Fault(f"the clock stopped: {type(error).__name__}: {error}"))
 
     async def _tick(self) -> None:
-        written = tried = time.monotonic()
+        written = time.monotonic()
         while True:
             await asyncio.sleep(timeouts.TIMEOUTS.tick_s)
             if self.opened.hub is not None:
@@ -222,11 +222,6 @@ class LiveDaemon:
             self.housekeeping.apply()
             self.node_manager.release_when_idle(self.harvester.pool)
             self.node_manager.release_overdue(self.decision_loop.pool)
-            if self._trying is not None and not self._trying.done():
-                tried = time.monotonic()
-            elif self.task_manager.held_up and time.monotonic() - tried >= timeouts.TIMEOUTS.task_retry_s:
-                tried = time.monotonic()
-                self._trying = asyncio.create_task(self._try_again(), name="try again")
 
     def _check_clock(self, behind_s: float) -> None:
         """Warn of a clock that was set back behind the journal; its times never decrease."""
@@ -248,20 +243,27 @@ class LiveDaemon:
             self._decided_at = now
             self.decision_loop.decide()
 
-    async def _try_again(self) -> None:
-        """Let tasks on hold compete as soon as they can run."""
-        for name in tuple(self.task_manager.held_up):
-            record = self.task_store.get(name)
-            if record is None or name not in self.task_manager.held_up:
-                continue  # cancelled meanwhile
-            await self.task_manager.restore(record, timeouts.TIMEOUTS.restore_task_s)
-            record, now = self.task_store.get(name), self.decision_loop.now
-            if record is None:
-                if name in self.harvester.unfinished:  # its job is rejected
-                    self.decision_loop.on_events(TaskCancelled(time_s=now, task=name))
-            elif record.state is LiveTaskState.SUBMITTED and name not in self.task_manager.held_up:
-                _log.warning("task '%s' continues", name)
-                self.decision_loop.on_events(TaskResumed(time_s=now, task=name))
+    async def _restore(self, record: LiveTaskRecord, patience_s: float) -> None:
+        """Try to register a task for some time, and longer in the background."""
+        tried = asyncio.Event()
+        self._restoring.append(asyncio.create_task(self._let_compete(record, tried)))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await tried.wait()
+        if not tried.is_set():
+            self.task_manager.hold_up(record.name, f"its folder '{record.run.folder}' does not answer")
+
+    async def _let_compete(self, record: LiveTaskRecord, tried: asyncio.Event) -> None:
+        """Let a task compete as soon as it can run."""
+        name, continues = record.name, await self.task_manager.restore(record, tried)
+        current, now = self.task_store.get(name), self.decision_loop.now
+        if not self.ready.is_set():
+            return  # begin() has yet to compare the stored tasks with the decision core's
+        if continues and current is not None and current.state is LiveTaskState.SUBMITTED:
+            _log.warning("task '%s' continues", name)
+            self.decision_loop.on_events(TaskResumed(time_s=now, task=name))
+        elif current is None and name in self.harvester.unfinished:  # its job is rejected
+            self.decision_loop.on_events(TaskCancelled(time_s=now, task=name))
 
     def tell(self, message: dict[str, Any]) -> None:
         """Receive a message from any thread."""

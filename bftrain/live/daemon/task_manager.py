@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from bftrain import registry, speed_estimates
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin
+from bftrain.live import timeouts
 from bftrain.live.daemon.task_store import TaskStore, UsageLedger, day_of, midnight_before
 from bftrain.live.model.background_thread import run_in_daemon_thread
 from bftrain.live.model.schemas import LiveTaskRecord, LiveTaskState, Progress
@@ -63,45 +64,45 @@ class TaskManager:
         self._counted: set[str] = set()  # tasks with counted hours but unwritten progress
         self._ended: list[str] = []  # finished tasks that launchers still know
         self.held_up: dict[str, str] = {}  # unfinished tasks that cannot be run now -> why
-        self._attempts: dict[str, asyncio.Future[None]] = {}  # pending registrations at launchers; each may hang
 
     @property
     def now(self) -> float:
         """The time on the clock of the events, which never runs backwards."""
         return max(self._harvester.time_s, time.time())
 
-    async def restore(self, record: LiveTaskRecord, patience_s: float) -> None:
-        """Resume a task after a restart.
+    async def restore(self, record: LiveTaskRecord, tried: asyncio.Event) -> bool:
+        """Register a task with its launcher after a restart, and set ``tried``; return whether it continues.
 
         A task with a rejected job has failed. A task that cannot run at present (missing file system, broken launcher)
         is put on hold and retried.
         """
-        name, track = record.name, self.tracks.get(record.name) or self.begin(record)
-        attempt = self._attempts.get(name)
-        if attempt is None:
-            attempt = self._attempts[name] = asyncio.ensure_future(
-                run_in_daemon_thread(lambda: self._launcher_pool.add(record))
-            )
-        await asyncio.wait((attempt,), timeout=patience_s)
-        if self.tracks.get(name) is not track:
-            return  # cancelled meanwhile
-        if not attempt.done():
-            self._hold_up(name, f"its folder '{record.run.folder}' does not answer")
-            return
-        del self._attempts[name]
-        error = attempt.exception()
-        if error is None:
-            self.held_up.pop(name, None)
-            held = self._harvester.held.get(name)
-            if held:
-                track.held, track.held_since_s, track.skip_start = held, self.now, True
-        elif isinstance(error.__cause__, BadJob):
-            _log.warning("task '%s' cannot continue: %s", name, error)
-            self.finish(name, LiveTaskState.FAILED, str(error))
-        else:
-            self._hold_up(name, str(error) or type(error).__name__)
+        name, track = record.name, self.begin(record)
+        while self.tracks.get(name) is track:  # not cancelled meanwhile
+            error: Exception | None = None
+            try:
+                await run_in_daemon_thread(lambda: self._launcher_pool.add(record))
+            except Exception as failed:  # noqa: BLE001 - a third-party launcher may raise anything
+                error = failed
+            finally:
+                tried.set()
+            if self.tracks.get(name) is not track:
+                if error is None and self._task_store.get(name) is None:
+                    self._launcher_pool.drop(name)  # it learns of the task only now
+            elif error is None:
+                self.held_up.pop(name, None)
+                if held := self._harvester.held.get(name):
+                    track.held, track.held_since_s, track.skip_start = held, self.now, True
+                return True
+            elif isinstance(error.__cause__, BadJob):
+                _log.warning("task '%s' cannot continue: %s", name, error)
+                self.finish(name, LiveTaskState.FAILED, str(error))
+            else:
+                self.hold_up(name, str(error) or type(error).__name__)
+                await asyncio.sleep(timeouts.TIMEOUTS.task_retry_s)
+        return False
 
-    def _hold_up(self, name: str, why: str) -> None:
+    def hold_up(self, name: str, why: str) -> None:
+        """Record why a task cannot run now."""
         if self.held_up.get(name) != why:
             _log.warning("task '%s' cannot continue for now and is retried: %s", name, why)
         self.held_up[name] = why
@@ -150,14 +151,6 @@ class TaskManager:
         record, track = self._task_store.get(name), self.tracks.pop(name, None)
         self._ended.append(name)
         self.held_up.pop(name, None)
-
-        def attempted(done: asyncio.Future[None]) -> None:
-            """Let the launcher forget a task that it learns of only now."""
-            if not done.cancelled() and done.exception() is None and self._task_store.get(name) is None:
-                self._launcher_pool.drop(name)
-
-        if (attempt := self._attempts.pop(name, None)) is not None:
-            attempt.add_done_callback(attempted)
         if record is None or track is None:
             return
         now, before = self.now, track.held
