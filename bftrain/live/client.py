@@ -72,7 +72,6 @@ class Client:
                 self._headers = {"authorization": f"Bearer {Path(named).read_text().strip()}"}
             except OSError as error:
                 raise BadInput(f"cannot be read: {error.strerror}", where=str(Path(named))) from error
-        self._connection: http.client.HTTPConnection | None = None
 
     def status(self) -> schemas.StatusView:
         """Return the overall status."""
@@ -128,12 +127,6 @@ class Client:
         """Use nodes again."""
         return self._ask("POST", "/v1/harvesting/resume", HarvestingView)
 
-    def close(self) -> None:
-        """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
     @property
     def _over_tcp(self) -> bool:
         return self._address.startswith("http://")
@@ -155,29 +148,21 @@ class Client:
         headers = dict(self._headers)
         if body is not None:
             headers["content-type"] = "application/json"
-        if method != "GET":
-            self.close()  # the outcome of a request is unknown if an idle connection closes meanwhile
-        reused = self._connection is not None
+        connection = self._connected()
         try:
-            if self._connection is None:
-                self._connection = self._connected()
-            self._connection.request(method, target, None if body is None else wire.encode(body), headers)
-            response = self._connection.getresponse()
+            connection.request(method, target, None if body is None else wire.encode(body), headers)
+            response = connection.getresponse()
             status, answer = response.status, response.read()
-        except (http.client.HTTPException, ConnectionError) as error:
-            self.close()
-            if not reused:
-                raise self._unreachable(error) from error
-            return self._exchange(method, path, body, query)  # the connection was idle for too long
-        except OSError as error:
-            self.close()
+        except (http.client.HTTPException, OSError) as error:
             raise self._unreachable(error) from error
+        finally:
+            connection.close()
         if status >= http.client.BAD_REQUEST:
             raise _as_error(status, answer, self._address)
         return answer
 
     def _connected(self) -> http.client.HTTPConnection:
-        """Return an open connection; wait for a daemon that restarts. Retries are safe: no request was sent yet."""
+        """Open a connection for one request; wait for a daemon that restarts, as no request was sent yet."""
         connection: http.client.HTTPConnection = _UnixConnection(self._address)
         if self._over_tcp:
             parts = urlsplit(self._address)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -248,11 +248,11 @@ def test_the_tutorial_word_for_word(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         except AssertionError as error:
             error.add_note("\n".join([reader.seen, *(log.read_text() for log in home.glob("lab/*.log"))]))
             raise
-        with closing(Client(str(home / ".local" / "state" / "bftrain" / "live" / "api.sock"))) as client:
-            deadline = time.monotonic() + PATIENCE_S
-            while client.tasks() and time.monotonic() < deadline:
-                time.sleep(0.2)
-            assert [(view.name, view.state) for view in client.tasks(over=True)] == [("cnn", "done")]
+        client = Client(str(home / ".local" / "state" / "bftrain" / "live" / "api.sock"))
+        deadline = time.monotonic() + PATIENCE_S
+        while client.tasks() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert [(view.name, view.state) for view in client.tasks(over=True)] == [("cnn", "done")]
     assert "2 agents, 0 drained" in reader.seen
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -44,11 +43,8 @@ MAIN_JOB: Final = "echo $SLURM_JOB_GPUS > {file}; exec sleep 600"
 
 
 def test_main_jobs_take_as_many_gpus_of_a_node_as_they_ask_for(tmp_path: Path) -> None:
-    with (
-        Slurm(nodes=1, gpus=4) as cluster,
-        LiveRun(cluster, SITE) as live,
-        closing(Client(str(live.state / "api.sock"))) as client,
-    ):
+    with Slurm(nodes=1, gpus=4) as cluster, LiveRun(cluster, SITE) as live:
+        client = Client(str(live.state / "api.sock"))
         (node,) = cluster.nodes
         script = live.folder / "train.py"
         script.write_text(TASK)

@@ -39,7 +39,6 @@ class LocalDaemon:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.client.close()
         if self.process.poll() is None:
             self.process.terminate()
         try:
@@ -59,13 +58,11 @@ class LocalDaemon:
             self.process = subprocess.Popen(command, stdout=output, stderr=output)
 
     def kill(self) -> None:
-        self.client.close()
         self.process.kill()
         self.process.wait()
 
     def end(self) -> int:
         """End it in order; return its exit code."""
-        self.client.close()
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE_S)
 

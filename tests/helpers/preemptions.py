@@ -246,7 +246,6 @@ class PreemptedRun:
                 now = time.time()
                 for view in views:
                     self.seen[view.name].views.append((now, view))
-        client.close()
 
     def _wait_until_all_train(self) -> None:
         before = {name: seen.last.step for name, seen in self.seen.items()}

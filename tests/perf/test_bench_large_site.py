@@ -70,7 +70,6 @@ def test_a_large_site_restarts_and_takes_tasks(figures: Figures, tmp_path: Path)
         for number in range(TASKS):
             client.submit(a_task(number))
         submitted_s = time.perf_counter() - begun
-        client.close()
         run.do(lambda _: None)
     figures.add(f"{TASKS} submits by the socket, on {len(NODES):,} nodes", submitted_s, "s")
     begun = time.perf_counter()
@@ -78,7 +77,6 @@ def test_a_large_site_restarts_and_takes_tasks(figures: Figures, tmp_path: Path)
         client = Client(run.socket)
         tasks = client.tasks()
         restarted_s = time.perf_counter() - begun
-        client.close()
     assert sum(task.size for task in tasks) == len(NODES)
     figures.add(f"restart with {len(NODES):,} nodes and {TASKS} tasks, until it answers with all", restarted_s, "s")
     assert submitted_s < 10
@@ -103,7 +101,6 @@ def test_an_attack_on_its_doors(figures: Figures, tmp_path: Path) -> None:
             begun = time.perf_counter()
             client = Client(run.socket)
             client.status()
-            client.close()
             times.append(time.perf_counter() - begun)
             time.sleep(0.02)
         held = [process.communicate()[0].strip() for process in running]

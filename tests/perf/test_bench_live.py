@@ -257,14 +257,12 @@ def test_the_daemon_at_rest_with_agents_costs_next_to_nothing(tmp_path: Path, fi
         run = Run(argv=("/bin/sleep", "600"))
         client.submit(Submission(run=run, launcher="process", min_nodes=4, max_nodes=4, curve=CURVE, name="sleeper"))
         wait_until(lambda: client.task("sleeper").size == 4)
-        client.close()
         time.sleep(2.0)
         used, begun = seconds_used(live.pid), time.monotonic()
         time.sleep(REST_S)
         share = (seconds_used(live.pid) - used) / (time.monotonic() - begun)
         assert client.task("sleeper").size == 4, "it runs still"
     finally:
-        client.close()
         live.terminate()
         assert live.wait(60) == 0
     figures.add("the command with 4 agents and a task: processor at rest", 100 * share, "%")

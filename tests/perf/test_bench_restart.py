@@ -61,7 +61,6 @@ class LargeSite:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.client.close()
         for process in filter(None, (self.daemon, self.agents)):
             process.kill()
             process.communicate()

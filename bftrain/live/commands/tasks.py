@@ -8,7 +8,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
@@ -58,8 +58,8 @@ def talks(function: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: Any, address: str, token_file: Path | None, **kwargs: Any) -> R:  # noqa: ANN401 - handed through
         from bftrain.live.client import Client
 
-        with closing(Client(address, token_file)) as client:
-            return function(*args, client=client, **kwargs)  # type: ignore[arg-type]  # the decorator adds client
+        client = Client(address, token_file)
+        return function(*args, client=client, **kwargs)  # type: ignore[arg-type]  # the decorator adds client
 
     return wrapped  # type: ignore[return-value]  # the two options are consumed by click
 

@@ -68,7 +68,6 @@ try:
     about = [line for line in lines if line.startswith("#")]
     (answers / "metrics.txt").write_text("\n".join([*about, *sorted(series)]))
     client.change("long", "cancel")
-    client.close()
 finally:
     daemon.terminate()
     daemon.wait(60)

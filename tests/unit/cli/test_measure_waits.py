@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -97,12 +96,12 @@ def test_a_job_that_never_starts_ends_the_measurement_with_the_figures_until_the
 
 
 def test_harvesting_that_was_paused_stays_paused(run: LiveThread, tmp_path: Path) -> None:
-    with closing(Client(run.socket)) as client:
-        client.pause_harvesting()
-        ended = measure(tmp_path, "--jobs", "1")
-        assert ended.returncode == 0, ended.stderr
-        view = client.harvesting()
-        assert (view.paused, view.until_s) == (True, None)
+    client = Client(run.socket)
+    client.pause_harvesting()
+    ended = measure(tmp_path, "--jobs", "1")
+    assert ended.returncode == 0, ended.stderr
+    view = client.harvesting()
+    assert (view.paused, view.until_s) == (True, None)
 
 
 @pytest.mark.usefixtures("run")
