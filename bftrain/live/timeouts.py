@@ -39,7 +39,6 @@ class Timeouts:
 
     # The API
     request_s: float = 20.0  # the server waits for a request to arrive as a whole
-    idle_connection_s: float = 75.0  # the server waits for the next request of a connection
     send_s: float = 30.0  # the server waits for a client to read the answer
     update_s: float = 1.0  # the longest time between two updates of a stream
     update_gap_s: float = 0.2  # the shortest

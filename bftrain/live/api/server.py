@@ -1,7 +1,7 @@
 """API server: JSON over HTTP/1.1 on a Unix socket and, optionally, over TCP. ``routes.py`` lists the routes.
 
-h11 parses the protocol; this module adds timeouts and limits. Connections are served one request at a time; bodies are
-small; slow or silent clients are disconnected.
+h11 parses the protocol; this module adds timeouts and limits. Each connection serves one request; bodies are small;
+slow or silent clients are disconnected.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ApiServer:
         self._site = site
         self._servers: list[asyncio.Server] = []
         self._connections: set[asyncio.Task[None]] = set()
-        self._slots: dict[asyncio.Task[None], str] = {}  # owners of the connections' slots, sorted by the last request
+        self._slots: dict[asyncio.Task[None], str] = {}  # owners of the connections' slots, the oldest first
         self._token: ApiToken | None = None
         self.socket_warnings: tuple[str, ...] = ()  # why other users cannot reach the socket
         self._made: tuple[int, int] | None = None  # identity of our socket file
@@ -163,8 +163,8 @@ class ApiServer:
     def _reserve_slot(self, task: asyncio.Task[None], owner: str) -> bool:
         """Reserve one of the limited slots for a connection; return whether there is one.
 
-        Operators have slots of their own. A connection without the token replaces the tokenless connection that has
-        been silent the longest: otherwise silent connections would lock out callers that have the token.
+        Operators have slots of their own. A connection without the token replaces the oldest tokenless connection:
+        otherwise silent connections would lock out callers that have the token.
         """
         limits, own = timeouts.LIMITS, [one for one, of in self._slots.items() if of == owner]
         if len(own) >= limits.connections_of_user:
@@ -178,11 +178,11 @@ class ApiServer:
         self._slots[task] = owner
         return True
 
-    def _update_slot(self, owner: str) -> None:
-        """Record activity on the current connection, and who owns its slot."""
+    def _authenticated(self) -> None:
+        """Give the current connection one of the slots for callers with the token, if any is left."""
         task = asyncio.current_task()
         before = None if task is None else self._slots.pop(task, None)
-        if task is not None and before is not None and not self._reserve_slot(task, owner):
+        if task is not None and before is not None and not self._reserve_slot(task, _AUTHENTICATED):
             self._slots[task] = before
 
     async def _serve(
@@ -228,8 +228,9 @@ class ApiServer:
             found[0].public or (found[0].path == METRICS and api.open_metrics)
         )
         known = self._token is not None and self._token.admits(request.headers.get("authorization", ""))
-        self._update_slot(_AUTHENTICATED if known else _UNAUTHENTICATED)
-        if not public and not known:
+        if known:
+            self._authenticated()
+        elif not public:
             return _refusal(401, "a token is needed: Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"})
         return await self._answer(request, ourselves())
 
@@ -298,14 +299,9 @@ def _refusal(status: int, what: str, headers: Mapping[str, str] | None = None, *
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Handle | None) -> None:
-    """Answer all requests of a connection; without ``handle`` reject the connection."""
-    connection = _ClientConnection(reader, writer)
+    """Answer the request of a connection; without ``handle`` reject the connection."""
     try:
-        if handle is None:
-            await connection.send_last(_refusal(503, "all connections are in use"))
-            return
-        while await connection.serve_one(handle):  # noqa: ASYNC110 - it waits for requests
-            await asyncio.sleep(0)  # a client with many pipelined requests takes turns with other clients
+        await _ClientConnection(reader, writer).serve(handle)
     except (ConnectionError, TimeoutError, h11.LocalProtocolError):
         pass  # the client left, or was disconnected
     finally:
@@ -320,25 +316,18 @@ class _ClientConnection:
         self._reader = reader
         self._writer = writer
         self._state = h11.Connection(h11.SERVER, max_incomplete_event_size=_LARGEST_HEAD)
-        self._head_only = False  # the current request has a normal body again
+        self._head_only = False
 
-    async def serve_one(self, handle: Handle) -> bool:
+    async def serve(self, handle: Handle | None) -> None:
         try:
-            request = await self._request()
+            request = await self._request() if handle else None
         except h11.RemoteProtocolError as error:
-            await self.send_last(_refusal(error.error_status_hint, str(error)))
-            return False
-        if request is None:
-            return False
-        await self._answer(await handle(request))
-        if self._state.our_state is not h11.DONE or self._state.their_state is not h11.DONE:
-            await self._linger()
-            return False
-        self._state.start_next_cycle()
-        return True
-
-    async def send_last(self, response: Response) -> None:
-        await self._answer(response, last=True)
+            await self._answer(_refusal(error.error_status_hint, str(error)))
+        else:
+            if handle is None:
+                await self._answer(_refusal(503, "all connections are in use"))
+            elif request is not None:
+                await self._answer(await handle(request))
         await self._linger()
 
     async def _linger(self) -> None:
@@ -354,22 +343,17 @@ class _ClientConnection:
                     left -= len(data)
 
     async def _request(self) -> Request | None:
-        """Read a request; return ``None`` if the client closed the connection or timed out."""
-        self._head_only = False
-        event = self._state.next_event()
-        if event is h11.NEED_DATA:
-            async with asyncio.timeout(timeouts.TIMEOUTS.idle_connection_s):
-                await self._read()
+        """Read a request; return ``None`` if the client closed the connection."""
         try:
             async with asyncio.timeout(timeouts.TIMEOUTS.request_s):
-                return await self._read_request(event)
+                return await self._read_request()
         except TimeoutError:
             raise h11.RemoteProtocolError(
                 f"the request did not arrive within {timeouts.TIMEOUTS.request_s:g} s", 408
             ) from None
 
-    async def _read_request(self, event: object) -> Request | None:
-        head = await self._event() if event is h11.NEED_DATA else event
+    async def _read_request(self) -> Request | None:
+        head = await self._event()
         if not isinstance(head, h11.Request):
             return None
         self._head_only = head.method == b"HEAD"
@@ -393,26 +377,21 @@ class _ClientConnection:
 
     async def _event(self) -> object:
         while (event := self._state.next_event()) is h11.NEED_DATA:
-            await self._read()
+            self._state.receive_data(await self._reader.read(_CHUNK))
         return event
 
-    async def _read(self) -> None:
-        data = await self._reader.read(_CHUNK)
-        self._state.receive_data(data)
-
-    async def _answer(self, response: Response, *, last: bool = False) -> None:
+    async def _answer(self, response: Response) -> None:
         if self._state.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
             return
         headers = {
             "content-type": response.kind,
             "cache-control": "no-store",
+            "connection": "close",
             "x-content-type-options": "nosniff",
             **response.headers,
         }
         if response.stream is None:
             headers["content-length"] = str(len(response.body))
-        if last:
-            headers["connection"] = "close"
         head = h11.Response(status_code=response.status, headers=list(headers.items()))
         if response.stream is None:
             await self._send(head, h11.Data(data=b"" if self._head_only else response.body), h11.EndOfMessage())
