@@ -75,8 +75,6 @@ def _fill(watch: Any) -> None:  # noqa: ANN401 - what serves the updates
     dice = random.Random(1)  # noqa: S311 - the same past every time
     watch.history = history = LiveHistory()
     numbers = range(1, TASKS + 1)
-    for number in numbers:
-        history.name(number, f"t{number}", ourselves().uid)
     now = time.time()
     for step in range(4_000):
         sizes = {number: dice.randint(1, 60) for number in numbers}

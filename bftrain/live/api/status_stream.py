@@ -115,7 +115,8 @@ class StatusStream:
         self._harvester, self._store, self._tasks, self._nodes = opened.harvester, opened.task_store, tasks, nodes
         self._status_of, self._views_of = status_of, views_of
         self.feed = EventFeed(lambda number: self._name(number, None))
-        self.history = LiveHistory(lambda: [record.number for record in self._store.unfinished])
+        self.history = LiveHistory()
+        self._owned = lru_cache(_KNOWN)(self._owned_name)
         self._sizes: Mapping[int, int] = {}
         self._watchers: set[_Watcher] = set()
         self._beats = 0
@@ -124,8 +125,6 @@ class StatusStream:
         self._left: dict[str, float] = {}
         self._soon: asyncio.Handle | None = None
         self._nodes_of: dict[int, dict[str, tuple[str, int]]] = {}  # cache by caller, cleared when nodes change
-        for record in self._store.unfinished:
-            self._know(record)
         self._next_beat = self._loop.call_soon(self._beat)
 
     def observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
@@ -145,9 +144,7 @@ class StatusStream:
 
     def _observe_events(self, events: Sequence[Event]) -> None:
         for event in events:
-            if isinstance(event, TaskSubmitted):
-                self._know(self._store.get(event.spec.name))
-            elif isinstance(event, NodesJoined | NodesLeft):
+            if isinstance(event, NodesJoined | NodesLeft):
                 for node in event.nodes:
                     self._left.pop(node, None)
                     if isinstance(event, NodesLeft):
@@ -157,10 +154,6 @@ class StatusStream:
             self.feed.on_event(event, pool, self._number_of, given_back=given_back)
         if any(isinstance(event, NodesLeft) for event in events):  # these change sizes immediately
             self._record(*self._sample())
-
-    def _know(self, record: LiveTaskRecord | None) -> None:
-        if record is not None:
-            self.history.name(record.number, record.name, record.uid)
 
     def _number_of(self, name: str) -> int:
         """Return the number of an unfinished task, or one that has just finished; 0 for an empty name."""
@@ -173,11 +166,8 @@ class StatusStream:
         speed = 0.0
         for track in self._tasks.tracks.values():
             if track.held:
-                number = track.record.number
-                sizes[number] = len(track.held)
+                sizes[track.record.number] = len(track.held)
                 speed += track.speed(now)
-                if number not in self._sizes:
-                    self._know(track.record)
         return now, HistorySample(self._harvester.pool_size, speed, sizes)
 
     def _look(self) -> None:
@@ -306,9 +296,13 @@ class StatusStream:
 
     def _name(self, number: int, caller: Caller | None) -> str | None:
         """Return the name of a task that a caller may see; ``None`` is an operator."""
-        named = self.history.names.get(number)
-        sees = named is not None and (caller is None or caller.operator or caller.uid == named.uid)
-        return named.name if named is not None and sees else None
+        name, uid = self._owned(number)
+        return name if caller is None or caller.operator or caller.uid == uid else None
+
+    def _owned_name(self, number: int) -> tuple[str | None, int]:
+        """Return the name and the owner of a task; they never change."""
+        record = self._store.find(f"#{number}")
+        return (None, -1) if record is None else (record.name, record.uid)
 
 
 @dataclass(eq=False)
@@ -337,7 +331,7 @@ SPANS: Final = tuple(
     for span_s, width_s in ((600, 1.0), (3600, 5.0), (86400, 120.0), (864000, 1200.0))
 )
 _MOST_TASKS: Final = 64  # tasks in a cell with figures of their own
-_KNOWN: Final = 4096  # names that are remembered before old ones are forgotten
+_KNOWN: Final = 4096  # task names in memory
 
 
 class HistorySample(NamedTuple):
@@ -346,13 +340,6 @@ class HistorySample(NamedTuple):
     pool: int
     speed: float
     sizes: Mapping[int, int]
-
-
-class Named(NamedTuple):
-    """The name and owner of a task, kept after it has finished."""
-
-    name: str
-    uid: int
 
 
 class HistoryLevel:
@@ -417,16 +404,12 @@ def _largest(sizes: dict[int, float]) -> dict[int, float]:
 
 
 class LiveHistory:
-    """All levels, and the names of their tasks. Times must not decrease."""
+    """All levels. Times must not decrease."""
 
-    def __init__(self, unfinished: Callable[[], Iterable[int]] = tuple) -> None:
-        """``unfinished`` returns the numbers of tasks whose names are kept even if they never had nodes."""
-        self._unfinished = unfinished
+    def __init__(self) -> None:
         self.levels = tuple(map(HistoryLevel, SPANS))
-        self.names: dict[int, Named] = {}
         self._state = HistorySample(0, 0.0, {})
         self._at_s: float | None = None
-        self._prune_at = _KNOWN
 
     def look(self, time_s: float, state: HistorySample | None = None) -> None:
         """Record the state from ``time_s`` on; without ``state`` it is unchanged."""
@@ -436,17 +419,6 @@ class LiveHistory:
         self._at_s = time_s if self._at_s is None else max(self._at_s, time_s)
         if state is not None:
             self._state = state
-
-    def name(self, number: int, name: str, uid: int) -> None:
-        """Record the name of a task."""
-        named = self.names.get(number)
-        if named is None or named.name != name:
-            self.names[number] = Named(name, uid)
-            if len(self.names) > self._prune_at:  # forget names of tasks without cells
-                used = {number for level in self.levels for cell in level.cells() for number in cell.sizes}
-                used.update(self._state.sizes, self._unfinished())
-                self.names = {number: named for number, named in self.names.items() if number in used}
-                self._prune_at = max(_KNOWN, 2 * len(self.names))
 
     def level(self, span_s: float) -> HistoryLevel:
         """Return the finest level that covers ``span_s``, or the level with the longest span."""
