@@ -104,7 +104,7 @@ def _same(found: Comparison) -> Iterator[tuple[str, str]]:
             yield name, str(same[name])
     if same.get("baseline"):
         yield "baseline", same["baseline"]
-    usual = usual_settings(found.sides[0].summary)
+    usual = usual_settings(found.sides[0])
     settings = {name.removeprefix("settings."): value for name, value in same.items() if name.startswith("settings.")}
     set_so = [f"{name} = {text_formats.setting(value)}" for name, value in settings.items() if value != usual.get(name)]
     differing = any(name.startswith("settings.") for name in found.making.differs)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bftrain import text_formats
 from bftrain.node_units import NODE, in_words_of
-from bftrain_replay.comparing.compared_run import ComparedRun, SummaryFigures
+from bftrain_replay.comparing.compared_run import ComparedRun
 from bftrain_replay.comparing.settings_differences import SettingDifference
 from bftrain_replay.run.headline import ABOVE, mark_of, ran_out
 from bftrain_replay.run.summary_figures import (
@@ -103,8 +103,8 @@ class ComparedReplays:
 
     @property
     def unit(self) -> str:
-        """The common unit; nodes if units differ."""
-        units = {side.unit for side in self.sides}
+        """The common unit: nodes, or the GPUs or cores of a log; nodes if units differ."""
+        units = {side.run.unit for side in self.sides}
         return units.pop() if len(units) == 1 else NODE
 
     def words(self, text: str) -> str:
@@ -128,12 +128,9 @@ def groups_of(sides: Sequence[ComparedRun], *, comparable: bool) -> tuple[Figure
     If some share time in rounds, these are the figures available in all, plus the round figures.
     """
     summaries = [side.summary for side in sides]
-    replays = [summary for summary in summaries if isinstance(summary, SummaryFigures)]
-    only_replays = len(replays) == len(sides)
-    computed = {
-        **_computed_of_tasks(sides, comparable=comparable),
-        **(_computed_of_harvest(replays) if only_replays else {}),
-    }
+    only_replays = not any(side.in_rounds for side in sides)
+    computed = _computed_of_tasks(sides, comparable=comparable)
+    computed |= _computed_of_harvest(summaries) if only_replays else {}
 
     def rows(topic: FigureTopic) -> Iterator[ComparedFigure]:
         for figure in FIGURES:
@@ -147,7 +144,7 @@ def groups_of(sides: Sequence[ComparedRun], *, comparable: bool) -> tuple[Figure
         every = {str(topic): rows(topic) for topic in (FigureTopic.HARVEST, FigureTopic.NODE_TIME, FigureTopic.LOSSES)}
     every["Tasks"] = rows(FigureTopic.TASKS)
     if not only_replays:
-        wall_s = _row(FIGURE_OF["wall_s"], [summary.wall_s for summary in summaries])
+        wall_s = _row(FIGURE_OF["wall_s"], [summary["wall_s"] for summary in summaries])
         every |= {"Nodes": _nodes(sides), "Rounds": [*rows(FigureTopic.ROUNDS), wall_s]}
     own = list(_chosen_metrics(sides))
     if own:
@@ -187,7 +184,7 @@ def _read(figure: SummaryFigure, summaries: Sequence[object]) -> ComparedFigure 
 
 def _chosen_metrics(sides: Sequence[ComparedRun]) -> Iterator[ComparedFigure]:
     """Yield the metrics that the settings name; their better direction is unknown."""
-    found = [side.summary.metrics for side in sides]
+    found = [side.summary["metrics"] for side in sides]
     for name in dict.fromkeys(name for each in found for name in each):
         figure = SummaryFigure(name=f"metrics.{name}", label=name, unit=FigureUnit.RATIO)
         yield _row(figure, [each.get(name) for each in found])
@@ -198,18 +195,18 @@ def _nodes(sides: Sequence[ComparedRun]) -> Iterator[ComparedFigure]:
     for name in ("simulated_s", "idle_node_h", "used_node_h", "coverage"):
         figure = replace(FIGURE_OF[name], label=FIGURE_OF[name].cluster_label, better=None)
         yield _row(figure, [figure.value_in(summary) for summary in summaries])
-    for kind in dict.fromkeys(kind for each in summaries for kind in each.kinds if kind):
+    for kind in dict.fromkeys(kind for each in summaries for kind in each["kinds"] if kind):
         figure = SummaryFigure(name=f"kinds.{kind}.coverage", label=f"of '{kind}'", unit=FigureUnit.SHARE)
-        yield _row(figure, [each.kinds[kind].coverage if kind in each.kinds else None for each in summaries])
+        yield _row(figure, [each["kinds"].get(kind, {}).get("coverage") for each in summaries])
 
 
-def _computed_of_harvest(summaries: Sequence[SummaryFigures]) -> dict[str, ComparedFigure | None]:
+def _computed_of_harvest(summaries: Sequence[Mapping[str, Any]]) -> dict[str, ComparedFigure | None]:
     made: dict[str, ComparedFigure | None] = {}
-    if not all(each.complete for each in summaries):
-        made["simulated_s"] = _row(FIGURE_OF["simulated_s"], [each.simulated_s for each in summaries])
+    if not all(each["complete"] for each in summaries):
+        made["simulated_s"] = _row(FIGURE_OF["simulated_s"], [each["simulated_s"] for each in summaries])
     # Ratios to the same tasks' work elsewhere: they depend on the objective, and are low where tasks run out
     lacking = [ran_out(each) for each in summaries]
-    ranked = not any(lacking) and len({each.objective for each in summaries}) == 1
+    ranked = not any(lacking) and len({each["objective"] for each in summaries}) == 1
     for name in ("efficiency", "ceiling_efficiency", "harvested_of_ceiling", "harvested_of_bound"):
         row = _read(FIGURE_OF[name], summaries)
         if row is not None:
@@ -237,7 +234,7 @@ def _computed_of_tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> dic
         finished = [each.chosen(np.array([name in common for name in each.name], dtype=bool)) for each in finished]
         made |= _shown(COMMON_TASKS, [len(common)] * len(sides))
     made |= _spread("completion_s", _TIME_STATISTICS, [each.completion_s for each in finished], name="time_to_finish_s")
-    if len({each.tasks_unfinished for each in summaries}) == 1:
+    if len({each["tasks_unfinished"] for each in summaries}) == 1:
         made["completion_at_least_s"] = None
     waits_s = [each.waiting_s for each in tasks]  # NaN: it never arrived
     made |= _shown("waited_s.mean", [None if np.isnan(each).all() else float(np.nanmean(each)) for each in waits_s])
@@ -253,9 +250,10 @@ def _computed_of_tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> dic
                 definition = replace(row.definition, label=f"{row.label} {whole}")
                 short = f"{row.label.replace(' time', '')} of {len(common):,}"
                 made[name] = replace(row, definition=definition, short=short)
-    missed = [each.deadlines_missed for each in summaries] if any(each.deadlines for each in summaries) else []
+    deadlines = any(each["deadlines"] for each in summaries)
+    missed = [each["deadlines_missed"] for each in summaries] if deadlines else []
     made |= _shown("deadlines_missed", missed)
-    made |= _shown("cost", [each.cost if each.settings.get("prices") else None for each in summaries])
+    made |= _shown("cost", [each["cost"] if each["settings"].get("prices") else None for each in summaries])
     return made | _shown("waits", [side.waits for side in sides])
 
 

@@ -15,7 +15,7 @@ from bftrain.short_repr import ShortRepr
 from bftrain.values import checks
 from bftrain_replay.comparing import settings_differences
 from bftrain_replay.comparing.compared_figures import COMMON_TASKS, ComparedReplays, FigureGroup, groups_of
-from bftrain_replay.comparing.compared_run import ComparedRun, RoundSummaryFigures, SummaryFigures, compared_run
+from bftrain_replay.comparing.compared_run import ComparedRun
 from bftrain_replay.run.decider_counts import sentence
 from bftrain_replay.run.headline import NO_BOUND, NOT_RANKED, ran_out, u_above_100
 from bftrain_replay.run.run import Run
@@ -44,9 +44,9 @@ class Comparison(ShortRepr, ComparedReplays):
                 {
                     "label": side.label,
                     "folder": side.place or None,
-                    "complete": side.summary.complete,
-                    "warnings": list(side.summary.warnings),
-                    "figures_sha256": side.summary.figures_sha256,
+                    "complete": side.summary["complete"],
+                    "warnings": list(side.summary.get("warnings", ())),
+                    "figures_sha256": side.summary["figures_sha256"],
                 }
                 for side in self.sides
             ],
@@ -142,7 +142,7 @@ def _sides(replays: Sequence[str | Path | Run], labels: Sequence[str]) -> tuple[
         found = iter(labels_of(folders) if folders else ())
         named = numbered([_decider(each) if isinstance(each, Run) else next(found) for each in replays])
     runs = (each if isinstance(each, Run) else load_run(each) for each in replays)
-    return tuple(map(compared_run, named, runs))
+    return tuple(map(ComparedRun, named, runs))
 
 
 def _decider(run: Run) -> str:
@@ -154,23 +154,26 @@ def _notes(sides: Sequence[ComparedRun]) -> Iterator[str]:
     doubts: dict[str, list[str]] = {}
     for side in sides:
         summary = side.summary
-        if not summary.complete:
-            covered = text_formats.duration(summary.simulated_s)
-            why = summary.ended if isinstance(summary, RoundSummaryFigures) else "interrupted"
+        if not summary["complete"]:
+            covered = text_formats.duration(summary["simulated_s"])
+            why = summary["ended"] if side.in_rounds else "interrupted"
             ended = "was interrupted" if why == "interrupted" else f"ended early ({why})"
             yield f"{side.label} {ended}: its figures are not final, and cover {covered} of the log"
-        if isinstance(summary, SummaryFigures):
-            decided = sentence(summary.solver, summary.decisions, summary.fallback_causes, summary.decided_by)
+        if not side.in_rounds:
+            counts = (summary.get(name, {}) for name in ("fallback_causes", "decided_by"))
+            decided = sentence(summary["solver"], summary["decisions"], *counts)
             if decided:
                 yield f"{side.label}: {decided}"
-            for text in summary.doubtful.caveats if summary.doubtful is not None else ():
+            for text in (summary.get("doubtful") or {}).get("caveats", ()):
                 doubts.setdefault(text, []).append(side.label)
     # Simulated and derived logs, and doubtful shares of idle node-time; listed once if common to all
     for text, labels in doubts.items():
         yield text if len(labels) == len(sides) else f"{', '.join(labels)}: {text}"
-    replays = [(side.label, side.summary) for side in sides if isinstance(side.summary, SummaryFigures)]
-    short = [label for label, summary in replays if ran_out(summary) or 0 < summary.tasks == summary.tasks_finished]
-    equal = len(short) == len(sides) and len({text_formats.large(summary.harvested) for _, summary in replays}) == 1
+    replays = [(side.label, side.summary) for side in sides if not side.in_rounds]
+    short = [
+        label for label, each in replays if ran_out(each) or (each["tasks"] and each["tasks"] == each["tasks_finished"])
+    ]
+    equal = len(short) == len(sides) and len({text_formats.large(each["harvested"]) for _, each in replays}) == 1
     if equal:
         yield "the tasks ran out in all, and all harvests are equal: compare when tasks finished"
     elif short:
@@ -182,8 +185,8 @@ def _notes(sides: Sequence[ComparedRun]) -> Iterator[str]:
 
 
 def _notes_on_u(sides: Sequence[ComparedRun]) -> Iterator[str]:
-    replays = [(side.label, side.summary) for side in sides if isinstance(side.summary, SummaryFigures)]
-    if len({summary.objective for _, summary in replays}) > 1:
+    replays = [(side.label, side.summary) for side in sides if not side.in_rounds]
+    if len({summary["objective"] for _, summary in replays}) > 1:
         yield NOT_RANKED
     above = [label for label, summary in replays if u_above_100(summary)]
     if above:
@@ -194,7 +197,7 @@ def _few_common_tasks(sides: Sequence[ComparedRun], groups: Sequence[FigureGroup
     """Warn if task times cover less than half of the tasks."""
     common = next((row.amounts[0] for group in groups for row in group.figures if row.name == COMMON_TASKS), None)
     tasks = len(sides[0].tasks)
-    if common is not None and 2 * common < tasks and any(side.summary.tasks_finished for side in sides):
+    if common is not None and 2 * common < tasks and any(side.summary["tasks_finished"] for side in sides):
         text = f"only {text_formats.count(common)} of {text_formats.counted(tasks, 'task')} finished in all runs"
         yield f"{text}: completion times, slowdown and rho are of these alone"
 
@@ -207,7 +210,7 @@ def _differences(sides: Sequence[ComparedRun]) -> Iterator[str]:
         texts = ", ".join(each or "all" for each in measured)
         yield f"their means are over different tasks ({texts}), and none is marked as best"
     if not settings_differences.same_end(sides):
-        ends = {side.label: side.summary.until_s for side in sides}
+        ends = {side.label: side.cluster["until_s"] for side in sides}
         texts = ", ".join(f"{of}: {'no bound' if at is None else text_formats.duration(at)}" for of, at in ends.items())
         yield f"they were stopped at different times ({texts}), and none is marked as best"
 

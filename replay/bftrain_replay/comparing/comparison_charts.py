@@ -56,16 +56,16 @@ def used_nodes(sides: Sequence[ComparedRun], moments: TimeAxis, words: Callable[
     scale = {"domain": [0, highest], "nice": True}
     y_axis = {"type": "quantitative", "title": words("nodes"), "scale": scale, "axis": {"tickCount": 3}}
     for place, side in enumerate(sides):
-        hours = side.summary.simulated_s / SECONDS_AN_HOUR or 1.0
+        hours = side.summary["simulated_s"] / SECONDS_AN_HOUR or 1.0
         label = FIGURE_OF["coverage"].cluster_label if side.in_rounds else FIGURE_OF["coverage"].label
-        used = f"{text_formats.percent(side.summary.coverage)} of the {words(label)}"
+        used = f"{text_formats.percent(side.summary['coverage'])} of the {words(label)}"
         yield ChartFigure(
             name=f"used-{place + 1}",
             title=f"{side.label}: {used}",
             alt=(
                 f"{side.label}: idle and used {words('nodes')} over time; on average "
-                f"{text_formats.count(side.summary.used_node_h / hours)} "
-                f"of {text_formats.count(side.summary.idle_node_h / hours)} idle {words('nodes')} worked."
+                f"{text_formats.count(side.summary['used_node_h'] / hours)} "
+                f"of {text_formats.count(side.summary['idle_node_h'] / hours)} idle {words('nodes')} worked."
             ),
             height=110,
             moments=moments,
@@ -82,8 +82,8 @@ def used_nodes(sides: Sequence[ComparedRun], moments: TimeAxis, words: Callable[
 
 def harvests(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
     """Return the harvest so far, a line for each replay."""
-    summary = "; ".join(f"{side.label} {text_formats.large(side.summary.harvested)} samples" for side in sides)
-    most = max(side.summary.harvested for side in sides)
+    summary = "; ".join(f"{side.label} {text_formats.large(side.summary['harvested'])} samples" for side in sides)
+    most = max(side.summary["harvested"] for side in sides)
     return _lines(
         sides,
         moments,
@@ -201,12 +201,12 @@ def fairness(sides: Sequence[ComparedRun]) -> ChartFigure | None:
         return None
     summary = "; ".join(
         (
-            f"{side.label}: {text_formats.percent(side.summary.rho_over_1)} of "
-            f"{text_formats.counted(side.summary.rho.count, 'task')} above 1, "
-            f"the largest {text_formats.ratio(side.summary.rho.max)}"
+            f"{side.label}: {text_formats.percent(side.summary['rho_over_1'])} of "
+            f"{text_formats.counted(side.summary['rho']['count'], 'task')} above 1, "
+            f"the largest {text_formats.ratio(side.summary['rho']['max'])}"
         )
         for side in sides
-        if side.summary.rho is not None
+        if side.summary["rho"] is not None
     )
     return ChartFigure(
         name="rho",

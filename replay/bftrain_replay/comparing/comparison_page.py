@@ -12,7 +12,7 @@ from bftrain.node_units import word_of
 from bftrain.result_folder import write_page
 from bftrain_replay.comparing import comparison_charts
 from bftrain_replay.comparing.compared_figures import ComparedReplays
-from bftrain_replay.comparing.compared_run import ComparedRun, SummaryFigures
+from bftrain_replay.comparing.compared_run import ComparedRun
 from bftrain_replay.comparing.settings_differences import SettingDifference
 from bftrain_replay.drawing.html_page import HtmlPage, HtmlTable, HtmlText, html
 from bftrain_replay.drawing.series import TimeAxis
@@ -83,7 +83,7 @@ def _in_rounds(sides: Sequence[ComparedRun]) -> bool:
 def _moments(comparison: ComparedReplays) -> TimeAxis:
     """Return the time axis: calendar time, unless the logs are of different times; rounds count from 0."""
     if _in_rounds(comparison.sides):
-        return TimeAxis(0.0, max(side.summary.simulated_s for side in comparison.sides))
+        return TimeAxis(0.0, max(side.summary["simulated_s"] for side in comparison.sides))
     logs = [side.run.log for side in comparison.sides]
     starts = {log.start_s for log in logs}
     return TimeAxis(starts.pop() if len(starts) == 1 else 0.0, max(log.span_s for log in logs))
@@ -94,8 +94,8 @@ def _subtitle(comparison: ComparedReplays) -> str:
     if comparison.forced:
         return f"{len(comparison.sides)} replays."
     if _in_rounds(comparison.sides):
-        most = max(side.summary.simulated_s for side in comparison.sides)
-        cluster = FixedCluster(nodes=first.summary.nodes)
+        most = max(side.summary["simulated_s"] for side in comparison.sides)
+        cluster = FixedCluster(nodes=first.cluster["nodes"])
         where = f"of nodes that never leave ({cluster.text})" if cluster.nodes else comparison.words("of idle nodes")
         return f"{len(comparison.sides)} replays {where}, over up to {text_formats.duration(most)}."
     log = first.run.log
@@ -104,7 +104,7 @@ def _subtitle(comparison: ComparedReplays) -> str:
     if TimeAxis(log.start_s, log.span_s).on_calendar:
         text += f" from {text_formats.moment(log.start_s)}"
     idle = comparison.words("idle node-hours")
-    return f"{text}, with {text_formats.count(first.summary.idle_node_h)} {idle}."
+    return f"{text}, with {text_formats.count(first.summary['idle_node_h'])} {idle}."
 
 
 def _lead(comparison: ComparedReplays) -> tuple[str, str]:
@@ -113,23 +113,21 @@ def _lead(comparison: ComparedReplays) -> tuple[str, str]:
     if row is None or not row.best or _in_rounds(comparison.sides):
         return _soonest(comparison), ""
     sides = comparison.sides
-    best, least = (choose(sides, key=lambda side: side.summary.harvested) for choose in (max, min))
+    best, least = (choose(sides, key=lambda side: side.summary["harvested"]) for choose in (max, min))
     named = [f"<strong>{escape(sides[place].label)}</strong>" for place in row.best]
-    most = text_formats.large(best.summary.harvested)
+    most = text_formats.large(best.summary["harvested"])
     text = f"{' and '.join(named)} harvested most: <strong>{most} samples</strong>"
-    if least.summary.harvested > 0.0:
-        more = text_formats.percent(best.summary.harvested / least.summary.harvested - 1.0)
+    if least.summary["harvested"] > 0.0:
+        more = text_formats.percent(best.summary["harvested"] / least.summary["harvested"] - 1.0)
         text += f", {more} more than {escape(least.label)}"
-    if isinstance(best.summary, SummaryFigures) and best.summary.ceiling_samples:
-        possible = text_formats.percent(best.summary.harvested / best.summary.ceiling_samples)
+    if best.summary["ceiling_samples"]:
+        possible = text_formats.percent(best.summary["harvested"] / best.summary["ceiling_samples"])
         text += f", and {possible} of what could be had without any costs"
     return f"{text}.", _why(best, least, comparison.words)
 
 
 def _why(best: ComparedRun, least: ComparedRun, words: Callable[[str], str]) -> str:
     """Return the loss that explains most of the gap between two harvests, otherwise the tasks with more nodes."""
-    if not (isinstance(best.summary, SummaryFigures) and isinstance(least.summary, SummaryFigures)):
-        return ""
     found = comparison_charts.main_loss(best, least)
     if found is not None:
         of_best, of_least = map(text_formats.count, found.hours)
@@ -172,20 +170,20 @@ def _soonest(comparison: ComparedReplays) -> str:
 
 def _card(side: ComparedRun, words: Callable[[str], str], *, of_times: bool) -> tuple[str, str, str]:
     summary = side.summary
-    if of_times or not isinstance(summary, SummaryFigures):
+    if of_times:
         found = TaskPercentiles.of(side.tasks.completion_s)
-        held = f"{text_formats.percent(summary.coverage)} of the {words('node-time')} allocated"
-        note = f"mean time to finish a task; {summary.tasks_finished:,} of {summary.tasks:,} finished; {held}"
+        held = f"{text_formats.percent(summary['coverage'])} of the {words('node-time')} allocated"
+        note = f"mean time to finish a task; {summary['tasks_finished']:,} of {summary['tasks']:,} finished; {held}"
         return side.label, text_formats.duration(found.mean if found else None), note
     hours = harvest_node_h(summary)
-    share = text_formats.percent(hours / summary.idle_node_h if summary.idle_node_h else None)
+    share = text_formats.percent(hours / summary["idle_node_h"] if summary["idle_node_h"] else None)
     note = (
         f"samples harvested in {text_formats.count(hours)} {words('node-hours')}, {share} of the idle time; "
-        f"{summary.tasks_finished:,} of {summary.tasks:,} tasks finished"
+        f"{summary['tasks_finished']:,} of {summary['tasks']:,} tasks finished"
     )
-    if summary.efficiency is not None:
-        note += f"; {RAN_OUT}" if ran_out(summary) else f"; efficiency U {text_formats.percent(summary.efficiency)}"
-    return side.label, text_formats.large(summary.harvested), note
+    if summary["efficiency"] is not None:
+        note += f"; {RAN_OUT}" if ran_out(summary) else f"; efficiency U {text_formats.percent(summary['efficiency'])}"
+    return side.label, text_formats.large(summary["harvested"]), note
 
 
 def _making(making: SettingDifference, labels: Sequence[str]) -> dict[str, HtmlTable | None]:

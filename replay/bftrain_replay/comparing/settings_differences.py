@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bftrain.values import wire
-from bftrain_replay.comparing.compared_run import ComparedRun, RoundSummaryFigures, SummaryFigures
-from bftrain_replay.rounds.round_settings import RoundSettings
+from bftrain_replay.comparing.compared_run import ComparedRun
 from bftrain_replay.simulation.fixed_cluster import EndReason, FixedCluster
-from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 _PART: Final = ("window", "nodes", "skip_events")  # settings that select a part of the log
 _TELLING: Final = ("solver", "objective", "round_s", "policy")  # settings that identify a run
@@ -32,11 +30,11 @@ def making_of(sides: Sequence[ComparedRun]) -> SettingDifference:
     """Compare the settings, inputs, baselines and versions of all replays."""
     # Replays and rounds have different settings: defaults of settings found on one side only have no meaning
     mixed = len({side.in_rounds for side in sides}) > 1
-    summary = [dict(_settings_of(side.summary, whole=not mixed)) for side in sides]
-    if len({side.summary.inputs.tasks.sha256 for side in sides}) == 1:
+    summary = [dict(_settings_of(side, whole=not mixed)) for side in sides]
+    if same_tasks(sides):
         for each in summary:  # ignores file names: equal tasks are the same input
             each["tasks"] = summary[0]["tasks"]
-    if len({_nodes_of(side.summary) for side in sides}) == 1:
+    if len(set(map(_nodes_of, sides))) == 1:
         for each in summary:
             each["log"] = summary[0]["log"]
     names = list(dict.fromkeys(name for each in summary for name in each))
@@ -47,38 +45,38 @@ def making_of(sides: Sequence[ComparedRun]) -> SettingDifference:
 
 def hindrances(sides: Sequence[ComparedRun]) -> Iterator[str]:
     """Yield reasons why these replays are not of the same idle time."""
-    logs = {_nodes_of(side.summary) for side in sides}
+    on_clusters = all(side.cluster["nodes"] for side in sides)
+    logs = set(map(_nodes_of, sides))
     if len(logs) > 1:
-        what = "clusters" if all(side.summary.nodes for side in sides) else "logs"
-        yield f"they are of {len(logs)} different {what}"
+        yield f"they are of {len(logs)} different {'clusters' if on_clusters else 'logs'}"
         return
-    if all(side.summary.nodes for side in sides):
+    if on_clusters:
         return  # cluster nodes are permanent
-    parts = {tuple(side.summary.settings.get(name) or None for name in _PART) for side in sides}
-    measured = {(side.summary.idle_node_h, side.summary.simulated_s) for side in sides}
+    parts = {tuple(side.summary["settings"].get(name) or None for name in _PART) for side in sides}
+    measured = {(side.summary["idle_node_h"], side.summary["simulated_s"]) for side in sides}
     if len(parts) > 1 and len(measured) > 1:  # the same part may be written in two ways
         yield "they are of different parts of the log (window, nodes or skip_events)"
 
 
 def same_tasks(sides: Sequence[ComparedRun]) -> bool:
     """Whether all were given the same tasks."""
-    return len({side.summary.inputs.tasks.sha256 for side in sides}) == 1
+    return len({side.summary["inputs"]["tasks"]["sha256"] for side in sides}) == 1
 
 
 def rules_of(sides: Sequence[ComparedRun]) -> list[str]:
     """Return the names of the progress rules."""
-    return sorted({_IN_ROUNDS if side.in_rounds else str(side.summary.settings.get("semantics")) for side in sides})
+    return sorted({_IN_ROUNDS if side.in_rounds else str(side.summary["settings"].get("semantics")) for side in sides})
 
 
 def measured_of(sides: Sequence[ComparedRun]) -> list[str]:
     """Return the tasks that means include: all, or in rounds a subset."""
-    return list(dict.fromkeys(side.summary.settings.get(_MEASURE) or "" for side in sides))
+    return list(dict.fromkeys(side.summary["settings"].get(_MEASURE) or "" for side in sides))
 
 
 def same_end(sides: Sequence[ComparedRun]) -> bool:
     """Return whether all stopped at the same time, which makes unfinished tasks comparable."""
-    ends = {side.summary.until_s for side in sides}
-    return len(ends) == 1 or all(side.summary.why != EndReason.UNTIL for side in sides)
+    ends = {side.cluster["until_s"] for side in sides}
+    return len(ends) == 1 or all(side.cluster["why"] != EndReason.UNTIL for side in sides)
 
 
 def comparable(sides: Sequence[ComparedRun]) -> bool:
@@ -89,44 +87,43 @@ def comparable(sides: Sequence[ComparedRun]) -> bool:
     """
     if not same_tasks(sides) or not same_end(sides):
         return False
-    lasted = {side.summary.simulated_s for side in sides}
+    lasted = {side.summary["simulated_s"] for side in sides}
     in_rounds = any(side.in_rounds for side in sides)
-    as_long = len(lasted) == 1 or in_rounds or all(side.summary.nodes for side in sides)
+    as_long = len(lasted) == 1 or in_rounds or all(side.cluster["nodes"] for side in sides)
     return as_long and (len(measured_of(sides)) if in_rounds else len(rules_of(sides))) == 1
 
 
-def _nodes_of(summary: SummaryFigures | RoundSummaryFigures) -> str:
+def _nodes_of(side: ComparedRun) -> str:
     """Return an identity of the idle nodes of a replay."""
-    if not summary.nodes:
-        return summary.inputs.log.sha256
-    by_kind = dict(sorted(summary.nodes.items()))  # kinds in sorted order compare equal
+    nodes = side.cluster["nodes"]
+    if not nodes:
+        return str(side.summary["inputs"]["log"]["sha256"])
+    by_kind = dict(sorted(nodes.items()))  # kinds in sorted order compare equal
     return f"cluster {FixedCluster(nodes=by_kind).text}"
 
 
-def _settings_of(summary: SummaryFigures | RoundSummaryFigures, *, whole: bool) -> Iterator[tuple[str, Any]]:
-    if summary.nodes:
-        yield "log", f"cluster {FixedCluster(nodes=summary.nodes).text}"
-    else:
-        yield "log", _input(summary.inputs.log.name, summary.inputs.log.sha256)
-    yield "tasks", _input(summary.inputs.tasks.name, summary.inputs.tasks.sha256)
-    yield "baseline", summary.baseline.solver if summary.baseline else None
-    usual = usual_settings(summary)
-    if _UNTIL not in summary.settings and summary.nodes and (whole or summary.until_s is not None):
-        yield f"settings.{_UNTIL}", summary.until_s
-    for name, value in summary.settings.items():
+def _settings_of(side: ComparedRun, *, whole: bool) -> Iterator[tuple[str, Any]]:
+    summary, cluster = side.summary, side.cluster
+    inputs, settings = summary["inputs"], summary["settings"]
+    yield "log", f"cluster {FixedCluster(nodes=cluster['nodes']).text}" if cluster["nodes"] else _input(inputs["log"])
+    yield "tasks", _input(inputs["tasks"])
+    yield "baseline", (summary.get("baseline") or {}).get("solver")
+    usual = usual_settings(side)
+    if _UNTIL not in settings and cluster["nodes"] and (whole or cluster["until_s"] is not None):
+        yield f"settings.{_UNTIL}", cluster["until_s"]
+    for name, value in settings.items():
         if whole or name in _TELLING or value != usual.get(name):
             yield f"settings.{name}", value
-    for name, version in summary.versions.items():
+    for name, version in summary["versions"].items():
         # The settings contain the solver's name: list only differences that it does not imply
         yield ("versions.solver" if name.startswith("solver ") else f"versions.{name}"), version
 
 
-def usual_settings(summary: SummaryFigures | RoundSummaryFigures) -> Mapping[str, Any]:
+def usual_settings(side: ComparedRun) -> Mapping[str, Any]:
     """Return the default settings."""
-    kind = RoundSettings if isinstance(summary, RoundSummaryFigures) else ReplaySettings
-    usual: Mapping[str, Any] = wire.plain(kind())
+    usual: Mapping[str, Any] = wire.plain(side.run.kind.settings())
     return usual
 
 
-def _input(name: str, sha256: str) -> str:
-    return f"{name or 'in memory'} ({sha256[:_SHORT_SUM]})"
+def _input(file: Mapping[str, str]) -> str:
+    return f"{file['name'] or 'in memory'} ({file['sha256'][:_SHORT_SUM]})"
