@@ -12,7 +12,6 @@ import subprocess
 import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,9 +26,11 @@ from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile, Tasks
 from bftrain_replay.sweeping.sweep_passes import PassOutcome, PassStopped, Stopping, SweepPass, Tell, failed, work
 
 SLURM: Final = "slurm"
-_POLL_S: Final = 0.2
 _LOCAL: Final = "127.0.0.1:0"
 _JOB: Final = {"job_name": "bftrain-sweep", "cores": 1, "processes": 1, "memory": "2 GiB"}
+_SCHEDULER: Final = {"scheduler_options": {"dashboard_address": _LOCAL}}
+# Lost jobs are replaced soon; large inputs are sent once each
+_SET: Final = {"distributed.deploy.lost-worker-timeout": "1s", "distributed.admin.large-graph-warning-threshold": "1TB"}
 _TEST: Final = ("sbatch", "--test-only")  # prints the reason for which Slurm would reject a job
 _one_at_a_time = threading.Lock()  # a worker with several threads would divide one core among several passes
 
@@ -45,27 +46,57 @@ class DaskExecutor:
 
     def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
         """Run all passes."""
-        with _plain_errors(), ExitStack() as stack:
-            from distributed import as_completed  # noqa: PLC0415 - an extra
-
-            in_slurm = self.address == SLURM
-            client = stack.enter_context(_slurm_jobs(self.options, self.folder) if in_slurm else _client(self.address))
+        in_slurm = self.address == SLURM
+        with _dask() as dask, self._slurm_jobs(dask) if in_slurm else _client(dask, self.address) as client:
             running = _submitted(client, jobs)
             ids = {future.key: job.id for future, job in running.items()}
-            completed = as_completed(list(running), loop=client.loop, with_results=True, raise_errors=False)
+            completed = dask.as_completed(list(running), loop=client.loop, with_results=True, raise_errors=False)
+            while running and not stopping():
+                if in_slurm:  # starts jobs, and replaces lost ones
+                    client.cluster.scale(jobs=min(self.workers, len(jobs)))
+                # A worker runs one pass at a time; its other passes are queued
+                tell({ids[key]: 0.0 for keys in client.processing().values() for key in [*filter(ids.get, keys)][:1]})
+                for future, result in completed.next_batch(block=False):
+                    job = running.pop(future)
+                    if isinstance(result, bytes):
+                        yield wire.decode(result, PassOutcome)
+                    elif isinstance(result, tuple):
+                        yield failed(job, f"{type(result[1]).__name__}: {result[1]}")
+                    else:
+                        raise OSError("it has cancelled passes")
+                time.sleep(0.2)
+
+    @contextmanager
+    def _slurm_jobs(self, dask: Any) -> Iterator[Any]:  # noqa: ANN401 - untyped
+        """Start a scheduler for Slurm jobs by our arguments, the user's configuration of Dask, and options."""
+        handler = signal.getsignal(signal.SIGINT)
+        from dask_jobqueue import SLURMCluster  # noqa: PLC0415 - an extra
+
+        signal.signal(signal.SIGINT, handler)  # the import has replaced it
+        site, logs = dask.config["jobqueue"]["slurm"], self.folder / "worker-logs"
+        with tempfile.TemporaryDirectory(prefix=".certificates-", dir=self.folder) as certificates:
+            security = dask.Security.temporary()
+            for name in ("tls_ca_file", "tls_worker_cert", "tls_worker_key"):
+                path = Path(certificates, name).absolute()  # in a private folder
+                path.write_text(getattr(security, name))
+                setattr(security, name, str(path))
+            worker = [*(site.get("worker-extra-args") or ()), "--dashboard-address", _LOCAL]
+            own = {"log_directory": str(logs), "worker_extra_args": worker, "security": security}
             try:
-                while running and not stopping():
-                    if in_slurm:  # starts jobs, and replaces lost ones
-                        client.cluster.scale(jobs=min(self.workers, len(jobs)))
-                    # A worker runs one pass at a time; its other passes are queued
-                    first = (next(filter(ids.get, keys), None) for keys in client.processing().values())
-                    tell({ids[key]: 0.0 for key in first if key})
-                    for future, result in completed.next_batch(block=False):
-                        yield _outcome(running.pop(future), result)
-                    time.sleep(_POLL_S)
+                cluster = SLURMCluster(**{**_JOB, **_SCHEDULER, **own, **self.options})
+            except (ValueError, TypeError, RuntimeError) as error:
+                raise UsageError(f"no cluster: {str(error).split('. Very likely')[0]}", where="--dask slurm") from error
+            try:
+                tested = subprocess.run(_TEST, input=cluster.job_script(), capture_output=True, text=True, check=False)  # noqa: S603 - a constant
+                if tested.returncode:
+                    raise NotAvailable(f"Slurm takes no job: {tested.stderr.strip()}", where="--dask slurm")
+                with dask.Client(cluster, set_as_default=False) as client:
+                    yield client
             finally:
-                with suppress(Exception):  # a lost cluster has no work to stop
-                    client.cancel(list(running))
+                with suppress(AssertionError):  # raised for jobs that never started
+                    cluster.close()
+                with suppress(OSError):  # no job printed anything
+                    logs.rmdir()
 
 
 def run_on_worker(job: SweepPass, log: EventLog | None, tasks: Tasks | None) -> bytes | None:
@@ -84,90 +115,33 @@ def _submitted(client: Any, jobs: Sequence[SweepPass]) -> dict[Any, SweepPass]: 
     for job in jobs:
         for source, sha256 in ((job.log, job.log_sha256), (job.tasks, job.tasks_sha256)):
             if isinstance(source, SweepLog | TaskFile) and sha256 not in sent:
-                with warnings.catch_warnings():
-                    warnings.filterwarnings("ignore", "Sending large graph")  # only once
-                    sent[sha256] = client.submit(lambda content: content, source.load(0), pure=False)
+                sent[sha256] = client.submit(lambda content: content, source.load(0), pure=False)
         inputs = sent.get(job.log_sha256), sent.get(job.tasks_sha256)
         futures[client.submit(run_on_worker, job, *inputs, pure=False)] = job
     return futures
 
 
-def _outcome(job: SweepPass, result: object) -> PassOutcome:
-    if isinstance(result, bytes):
-        return wire.decode(result, PassOutcome)
-    if not isinstance(result, tuple):
-        raise OSError("it has cancelled passes")
-    return failed(job, f"{type(result[1]).__name__}: {result[1]}")
-
-
-def _client(address: str) -> Any:  # noqa: ANN401 - untyped
+def _client(dask: Any, address: str) -> Any:  # noqa: ANN401 - untyped
     """Connect to a scheduler by its address, or by a file with the address."""
-    from distributed import Client  # noqa: PLC0415 - an extra
-
     kind = "scheduler_file" if Path(address).is_file() else "address"
     try:
-        return Client(**{kind: address}, timeout=10, set_as_default=False)
+        return dask.Client(**{kind: address}, timeout=10, set_as_default=False)
     except (ValueError, TypeError) as error:
         raise UsageError(f"is not a scheduler: {error}", where=f"--dask {address}") from error
 
 
 @contextmanager
-def _slurm_jobs(options: Mapping[str, object], folder: Path) -> Iterator[Any]:
-    """Start a scheduler for Slurm jobs by our arguments, the user's configuration of Dask, and options."""
-    handler = signal.getsignal(signal.SIGINT)
-    import dask  # noqa: PLC0415 - an extra
-    from dask_jobqueue import SLURMCluster  # noqa: PLC0415 - an extra
-    from distributed import Client, Security, utils  # noqa: PLC0415 - an extra
-
-    signal.signal(signal.SIGINT, handler)  # the import has replaced it
-    site, logs = dask.config.get("jobqueue.slurm"), folder / "worker-logs"
-    host = {} if options.get("interface") or site.get("interface") else {"host": utils.get_ip()}
-    with (
-        dask.config.set({"distributed.deploy.lost-worker-timeout": "1s"}),
-        tempfile.TemporaryDirectory(prefix=".certificates-", dir=folder) as certificates,
-    ):
-        security = Security.temporary()
-        for name in ("tls_ca_file", "tls_worker_cert", "tls_worker_key"):
-            path = Path(certificates, name)
-            path.touch(mode=0o600)
-            path.write_text(getattr(security, name))
-            setattr(security, name, str(path.absolute()))
-        arguments = {
-            **_JOB,
-            "log_directory": str(logs),
-            "scheduler_options": {"dashboard_address": _LOCAL, **host},
-            "worker_extra_args": [*(site.get("worker-extra-args") or ()), "--dashboard-address", _LOCAL],
-            "security": security,
-            **options,
-        }
-        try:
-            cluster = SLURMCluster(**arguments)
-        except (ValueError, TypeError, RuntimeError) as error:
-            raise UsageError(f"no cluster: {str(error).split('. Very likely')[0]}", where="--dask slurm") from error
-        try:
-            tested = subprocess.run(_TEST, input=cluster.job_script(), capture_output=True, text=True, check=False)  # noqa: S603 - a constant
-            if tested.returncode:
-                raise NotAvailable(f"Slurm takes no job: {tested.stderr.strip()}", where="--dask slurm")
-            with Client(cluster, set_as_default=False) as client:
-                yield client
-        finally:
-            with suppress(AssertionError):  # raised for jobs that never started
-                cluster.close()
-            with suppress(OSError):  # no job printed anything
-                logs.rmdir()
-
-
-@contextmanager
-def _plain_errors() -> Iterator[None]:
-    """Raise our errors for a missing package and a broken connection, and keep Dask from logging them."""
+def _dask() -> Iterator[Any]:
+    """Return ``distributed``; raise our errors for a missing package and a lost scheduler, which Dask would log."""
     try:
         import distributed  # noqa: PLC0415 - an extra; it sets the levels of its loggers
+        from dask import config  # noqa: PLC0415 - as above
 
-        with ExitStack() as stack:
-            for logger in map(logging.getLogger, (distributed.__name__, "distributed.client", "tornado.application")):
+        with config.set(_SET), ExitStack() as stack:
+            for logger in map(logging.getLogger, ("distributed", "distributed.client", "tornado.application")):
                 stack.callback(logger.setLevel, logger.level)
                 logger.setLevel(logging.CRITICAL + 1)
-            yield
+            yield distributed
     except ImportError as error:
         raise NotAvailable(f"a package is missing: {error}", where="--dask", fix=install_hint("dask")) from error
     except (OSError, RuntimeError) as error:  # Dask's errors for a broken connection
