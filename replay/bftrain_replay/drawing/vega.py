@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import stat
 import struct
 import zlib
 from collections.abc import Iterable, Mapping
@@ -18,6 +16,7 @@ import msgspec
 
 from bftrain.errors import NotAvailable, UsageError, suggestion
 from bftrain.files import HEAD_BYTES, check_replaceable, head_of, user_cache, whole_file
+from bftrain_replay import private_cache
 from bftrain_replay.drawing.figure import ChartFigure
 from bftrain_replay.drawing.theme import CONFIG, LIGHT, coloured
 
@@ -75,23 +74,14 @@ def script() -> str:
 
     Bundling it takes seconds, so it is cached if possible.
     """
-    library = _library()
-    place = user_cache()
-    if place is None:
-        return _assembled()
-    kept = place / f"vega-lite-{VERSION}-vl-convert-{library.__version__}.js"
-    found = _trusted(kept)
-    if found:
-        return found
-    made = _assembled()
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with whole_file(kept) as file:
-            os.fchmod(file.fileno(), 0o600)
-            file.write(f"{_seal(made)}{made}".encode())
-    except OSError:
-        pass  # a home that cannot be written to costs time only
-    return made
+    library, place = _library(), user_cache()
+    path = place / f"vega-lite-{VERSION}-vl-convert-{library.__version__}.js" if place else None
+    made = private_cache.read(path) if path else None
+    if not made:
+        made = str(library.javascript_bundle(vl_version=VERSION)).encode()
+        if path:
+            private_cache.write(path, made)
+    return made.decode()
 
 
 def available() -> bool:
@@ -106,28 +96,6 @@ def lacking() -> str:
     except NotAvailable as error:
         return f"{error.what} ({error.fix})"
     return ""
-
-
-def _assembled() -> str:
-    return str(_library().javascript_bundle(vl_version=VERSION))
-
-
-def _trusted(path: Path) -> str:
-    """Read a cached script; "" if it is missing, writable by other users, or altered."""
-    try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as file:
-            about = os.fstat(file.fileno())
-            if about.st_uid != os.geteuid() or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                return ""  # all pages embed the script, so other users must not be able to modify it
-            seal, script = file.readline(), file.read()
-    except (OSError, UnicodeDecodeError):
-        return ""
-    return script if seal == _seal(script) else ""
-
-
-def _seal(script: str) -> str:
-    """Return the first line of a cached script, a checksum."""
-    return f"// {hashlib.sha256(script.encode()).hexdigest()}\n"
 
 
 def _on_paper(figure: ChartFigure, theme: Mapping[str, str] = LIGHT) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """Cache of outcomes: passes of earlier commands, found by the content of all that they are made from.
 
 The key of a pass is a SHA-256 over the log's content and origin, the tasks, all settings, the versions of the computing
-packages, and bftrain's own source: outcomes of other code are never reused. An entry is one line with a checksum and
-the outcome as JSON; a damaged entry counts as missing. Non-repeatable passes are not cached: passes with plugins, with
-measured solver time, or with an unfinished solve.
+packages, and bftrain's own source: outcomes of other code are never reused. A damaged entry counts as missing.
+Non-repeatable passes are not cached: passes with plugins, with measured solver time, or with an unfinished solve.
 """
 
 from __future__ import annotations
@@ -12,14 +11,12 @@ import hashlib
 import os
 import platform
 import re
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
 from pathlib import Path
-from secrets import token_hex
 from typing import Final, Self
 
 import msgspec
@@ -29,7 +26,7 @@ from bftrain.files import user_cache
 from bftrain.registry import PORTS
 from bftrain.values import wire
 from bftrain.values.solution import Termination
-from bftrain_replay import plugin_files
+from bftrain_replay import plugin_files, private_cache
 from bftrain_replay.simulation.replay_settings import MEASURED
 from bftrain_replay.sweeping.sweep_inputs import SweepCluster
 from bftrain_replay.sweeping.sweep_passes import (
@@ -46,8 +43,6 @@ NO_CACHE: Final = "BFTRAIN_NO_CACHE"  # set in the environment: replay again
 FOLDER: Final = "replays"
 MOST_BYTES: Final = 1 << 28
 _LEFT_SHARE: Final = 0.8  # fraction of the limit that remains after a cleanup
-_LARGEST_ENTRY: Final = 1 << 24
-_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _OFF: Final = frozenset({"", "0", "false", "no", "off"})
 _PACKAGES: Final = ("bftrain", "bftrain_solvers", "bftrain_datasets", "bftrain_replay")
 _CUT_SHORT: Final = frozenset({Termination.TIME_LIMIT, Termination.INTERRUPTED, Termination.FAILED})
@@ -86,38 +81,22 @@ class OutcomeCache:
         if not _repeats(job):
             return None
         path = self.entry(job)
-        try:
-            file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
+        content = private_cache.read(path)
+        if content is None:
             return None
-        outcome = None
-        with os.fdopen(file, "rb") as content:
-            about = os.fstat(content.fileno())
-            # Files that other users can write are not trusted
-            if about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                outcome = _decoded(content.read(_LARGEST_ENTRY + 1), job)
-        if outcome is None:
-            self.damaged += 1
-            return None
-        with suppress(OSError):
-            os.utime(path)  # the ones not used for longest are removed first
-        return outcome
+        with suppress(BadInput):
+            outcome = wire.decode(content, PassOutcome)
+            if outcome.id == job.id and outcome.made_from.kind is job.made_from.kind:
+                with suppress(OSError):
+                    os.utime(path)  # the ones not used for longest are removed first
+                return outcome
+        self.damaged += 1
+        return None
 
     def keep(self, job: SweepPass, outcome: PassOutcome) -> None:
-        """Add an outcome, if it is the same in every run; a folder that cannot be written to costs time only."""
-        if not _repeats(job) or not _finished(outcome):
-            return
-        content, path = wire.encode(outcome), self.entry(job)
-        draft = path.with_name(f"{path.name}.{token_hex(4)}.part")
-        with suppress(OSError):
-            self.folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.folder.mkdir(exist_ok=True, mode=0o700)
-            try:
-                with os.fdopen(os.open(draft, _NEW_FILE, 0o600), "wb") as file:
-                    file.write(f"{hashlib.sha256(content).hexdigest()}\n".encode() + content)
-                draft.replace(path)
-            finally:
-                draft.unlink(missing_ok=True)
+        """Add an outcome, if it is the same in every run."""
+        if _repeats(job) and _finished(outcome):
+            private_cache.write(self.entry(job), wire.encode(outcome))
 
     def trim(self) -> None:
         """Remove the least recently used entries if the total is too large."""
@@ -222,14 +201,3 @@ def _finished(outcome: PassOutcome) -> bool:
     if outcome.made_from.kind is RunKind.YARDSTICKS:
         return not outcome.warnings  # warnings report unfinished solves
     return outcome.figures is None or _CUT_SHORT.isdisjoint(outcome.figures.fallback_causes)
-
-
-def _decoded(content: bytes, job: SweepPass) -> PassOutcome | None:
-    checksum, _, body = content.partition(b"\n")
-    if checksum.decode("ascii", "replace") != hashlib.sha256(body).hexdigest():
-        return None
-    try:
-        outcome = wire.decode(body, PassOutcome)
-    except BadInput:
-        return None
-    return outcome if outcome.id == job.id and outcome.made_from.kind is job.made_from.kind else None
