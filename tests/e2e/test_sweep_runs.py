@@ -81,7 +81,7 @@ def test_on_a_terminal_there_is_a_bar(tmp_path: Path) -> None:
     ended = on_terminal(*SWEEP, columns=100, cwd=tmp_path)
     assert ended.code == 0, ended.out
     said = ANSI.sub("", ended.out)
-    for words in ("0 of 2 points", "%"):
+    for words in ("0 of 4 replays", "%"):
         assert words in said, said
     assert "result: out" in said.splitlines()[-1]
 

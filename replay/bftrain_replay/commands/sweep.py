@@ -43,9 +43,9 @@ def sweep_watch(shown: ShownProgress) -> Callable[[SweepStatus], None]:
 
     def watch(status: SweepStatus) -> None:
         failed = f", {status.failed:,} failed" if status.failed else ""
-        points = f"{status.over:,} of {status.points:,} points{failed}"
+        replays = f"{status.passes_over:,} of {status.passes:,} replays{failed}"
         done = status.passes_over + sum(status.at_work.values())
-        shown.tell("", done, status.passes, lambda _: points, lambda _: f"{points}, {len(status.at_work)} at work")
+        shown.tell("", done, status.passes, lambda _: replays, lambda _: f"{replays}, {len(status.at_work)} at work")
 
     return watch
 

@@ -15,7 +15,6 @@ import msgspec
 
 from bftrain.errors import BftrainError, Interrupted
 from bftrain.taskfiles.files import save_tasks
-from bftrain.values import wire
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.edits import leave_earlier
 from bftrain_datasets.log.eventlog import EventLog
@@ -29,7 +28,7 @@ from bftrain_replay.study.study import ReplayStudy
 from bftrain_replay.sweeping.local_executor import LocalExecutor
 from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
-from bftrain_replay.sweeping.sweep_passes import MadeFrom, PassOutcome, RunKind, SweepPass, origin_sha256, versions_here
+from bftrain_replay.sweeping.sweep_passes import PassInputs, PassOutcome, RunKind, SweepPass, origin_sha256
 
 # Called with the finished replays (including fractions of running ones) and the total; False stops them
 Watch = Callable[[float, int], bool]
@@ -88,27 +87,9 @@ class ReplayFiles:
 
     def replay(self, settings: ReplaySettings, words: str, edges_s: tuple[float, ...] = ()) -> SweepPass:
         """Return the pass that replays them; its outcome has the harvest between the given edges."""
-        log_sha256, task_sha256, origin = self.log.sha256, tasks_sha256(self.tasks), origin_sha256(self.log)
-        made_from = MadeFrom(
-            kind=RunKind.REPLAY,
-            log=log_sha256,
-            tasks=task_sha256,
-            objective_file=plugin_files.sha256(settings),
-            settings=wire.plain(settings),
-            versions=versions_here(settings.solver),
-        )
-        return SweepPass(
-            id=made_from.id,
-            words=words,
-            log=self.source,
-            tasks=TaskFile(path=str(self.task_file.absolute())),
-            log_sha256=log_sha256,
-            tasks_sha256=task_sha256,
-            log_origin=origin,
-            how=settings,
-            edges_s=edges_s,
-            made_from=made_from,
-        )
+        tasks = TaskFile(path=str(self.task_file.absolute()))
+        inputs = PassInputs(self.source, self.log.sha256, origin_sha256(self.log), tasks, tasks_sha256(self.tasks))
+        return inputs.run_by(RunKind.REPLAY, settings, words, edges_s=edges_s)
 
 
 def with_table(study: ReplayStudy, settings: ReplaySettings, files: ReplayFiles, run: RunPasses) -> ReplayStudy:

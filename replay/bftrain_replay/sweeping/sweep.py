@@ -59,13 +59,11 @@ KIND: Final = ResultKind(
 
 
 class SweepStatus(NamedTuple):
-    """The progress of a sweep: points and passes, finished and failed ones, and the share of each running pass."""
+    """The progress of a sweep: all passes, finished and failed ones, and the share of each running pass."""
 
-    points: int
-    over: int
-    failed: int
     passes: int
     passes_over: int
+    failed: int
     at_work: Mapping[str, float]
 
 
@@ -111,38 +109,22 @@ class PreparedSweep(ShortRepr):
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         """Run the remaining passes, until all are done or ``stopping()``."""
-        jobs, needs, known = self.open(outcomes.known, retry_failed=retry_failed), self.plan.needs, outcomes.known
-        to_do: dict[str, list[int]] = {job.id: [] for job in jobs}  # the points that need each pass
-        parts = [(number, name) for number, need in enumerate(needs) for name in need.all]
-        for number, name in parts:
-            if name in to_do:
-                to_do[name].append(number)
-        failed = {
-            number for number, name in parts if name not in to_do and known[name].status is PassStatus.FAILED
-        }  # points
-        lacking = [sum(name in to_do for name in need.all) for need in needs]  # passes of each point
-        over, passes_over = lacking.count(0), len(self.plan.passes) - len(jobs)
-        at_work: Mapping[str, float] = {}
+        jobs, passes, known = self.open(outcomes.known, retry_failed=retry_failed), self.plan.passes, outcomes.known
+        still = {job.id for job in jobs}
+        failed = sum(known[name].status is PassStatus.FAILED for name in passes.keys() - still)
+        status = SweepStatus(len(passes), len(passes) - len(jobs), failed, {})
 
-        def tell() -> None:
+        def tell(**changes: Any) -> None:  # noqa: ANN401 - fields of the status
+            nonlocal status
+            status = status._replace(**changes)
             if watch is not None:
-                watch(SweepStatus(len(needs), over, len(failed), len(self.plan.passes), passes_over, at_work))
-
-        def at(shares: Mapping[str, float]) -> None:
-            nonlocal at_work
-            at_work = shares
-            tell()
+                watch(status)
 
         tell()
-        for outcome in executor.outcomes(jobs, at, stopping) if jobs else ():
+        for outcome in executor.outcomes(jobs, lambda shares: tell(at_work=shares), stopping) if jobs else ():
             outcomes.add(outcome)
-            passes_over += 1
-            for number in to_do[outcome.id]:
-                lacking[number] -= 1
-                over += lacking[number] == 0
-                if outcome.status is PassStatus.FAILED:
-                    failed.add(number)
-            tell()
+            failed += outcome.status is PassStatus.FAILED
+            tell(passes_over=status.passes_over + 1, failed=failed)
 
     def swept(self, known: Mapping[str, PassOutcome]) -> SweepResult:
         """Return the table of the known outcomes."""

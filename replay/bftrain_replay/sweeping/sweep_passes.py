@@ -59,17 +59,6 @@ from bftrain_replay.sweeping.sweep_inputs import (
 from bftrain_replay.sweeping.sweep_spec import SweepPoint, SweepSpec
 
 _ID_DIGITS = 16
-_LATER_DEFAULTS: Final[tuple[tuple[str, object], ...]] = (  # settings added since release 0.1.0
-    *(("racks", {}), ("speed_error", 0.0), ("profiled", 0.0), ("learning", "no"), ("per_host", "")),
-    *(("cpus", ""), ("memory_gb", ""), ("turn_s", 0.0)),
-)
-# Objectives without an effect of turn_s
-_NO_TURNS: Final = {"throughput", "speedup", "weighted", "goodput", "deadline", "completion", "proportional", "cost"}
-_BY_SERVICE: Final = {"las", "isolated"}  # solvers that take turns with any objective
-_LATER_IN_ROUNDS: Final[tuple[tuple[str, object], ...]] = (
-    ("placement", "auto"),  # replays had it before
-    ("phases", ""),
-)
 _NO_COSTS = {"grow_cost_s": None, "shrink_cost_s": None, "start_cost_s": None, "cost_factor": 1.0}
 
 
@@ -93,18 +82,8 @@ class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """A hash of all inputs. Later settings at their defaults do not change it."""
-        later = (*_LATER_DEFAULTS, *(_LATER_IN_ROUNDS if self.kind is RunKind.ROUNDS else ()))
-        settings: dict[str, object] = {}
-        for name, value in self.settings.items():
-            if (name, value) not in later:
-                settings[name] = value
-            if name == "progress":
-                settings["checkpoint_interval_s"] = None  # a setting up to release 0.1.0
-        used = {settings.get("solver"), settings.get("fallback")}
-        if settings.get("objective") in _NO_TURNS and not used & _BY_SERVICE:
-            settings.pop("turn_s", None)
-        return hashlib.sha256(wire.encode(replace(self, settings=settings))).hexdigest()[:_ID_DIGITS]
+        """A hash of all inputs."""
+        return hashlib.sha256(wire.encode(self)).hexdigest()[:_ID_DIGITS]
 
 
 class SweepPass(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +104,42 @@ class SweepPass(msgspec.Struct, frozen=True, kw_only=True):
     def seed(self) -> int:
         """The seed of random inputs."""
         return self.how.seed
+
+
+class PassInputs(NamedTuple):
+    """The log and the tasks of a pass, with the SHA-256 of their contents and of the log's provenance."""
+
+    log: LogSource
+    log_sha256: str
+    log_origin: str
+    tasks: TaskSource
+    tasks_sha256: str
+
+    def run_by(
+        self,
+        kind: RunKind,
+        settings: ReplaySettings | RoundSettings,
+        words: str,
+        *,
+        folder: Path | None = None,
+        tasks_sha256: str = "",
+        edges_s: tuple[float, ...] = (),
+    ) -> SweepPass:
+        """Return the pass that runs them; plugins and tables in the settings are relative to ``folder``.
+
+        ``tasks_sha256`` identifies the part of the tasks that matters (default: all).
+        """
+        anywhere = plugin_files.from_anywhere(settings, folder)
+        made_from = MadeFrom(
+            kind=kind,
+            log=self.log_sha256,
+            tasks=tasks_sha256 or self.tasks_sha256,
+            objective_file=plugin_files.sha256(anywhere),
+            settings={**wire.plain(settings), **plugin_files.tables_sha256(anywhere)},
+            versions=versions_here(solver_of(settings)),
+        )
+        own = self._asdict()
+        return SweepPass(id=made_from.id, words=words, how=anywhere, edges_s=edges_s, made_from=made_from, **own)
 
 
 class PointNeeds(NamedTuple):
@@ -220,30 +235,11 @@ class _Planner:
             with self._named("log", "logs", point.log):
                 loaded = log_of(log, seed)
                 self._logs[key] = loaded.sha256, origin_sha256(loaded)
-        (log_sha256, log_origin), contents = self._logs[key], self._contents(tasks, seed, point)
-        anywhere = plugin_files.from_anywhere(settings, self._spec.document.folder)
-        made_from = MadeFrom(
-            kind=kind,
-            log=log_sha256,
-            tasks=contents.free_sha256 if kind is RunKind.YARDSTICKS else contents.sha256,
-            objective_file=plugin_files.sha256(anywhere),
-            settings={**wire.plain(settings), **plugin_files.tables_sha256(anywhere)},
-            versions=versions_here(solver_of(settings)),
-        )
-        found = made_from.id
-        if found not in self.passes:
-            self.passes[found] = SweepPass(
-                id=found,
-                words=point.words,
-                log=log,
-                tasks=tasks,
-                log_sha256=log_sha256,
-                tasks_sha256=contents.sha256,
-                log_origin=log_origin,
-                how=anywhere,
-                made_from=made_from,
-            )
-        return found
+        contents = self._contents(tasks, seed, point)
+        inputs = PassInputs(log, *self._logs[key], tasks, contents.sha256)
+        counted = contents.free_sha256 if kind is RunKind.YARDSTICKS else ""
+        found = inputs.run_by(kind, settings, point.words, folder=self._spec.document.folder, tasks_sha256=counted)
+        return self.passes.setdefault(found.id, found).id
 
     def _contents(self, source: TaskSource, seed: int, point: SweepPoint) -> _Contents:
         key = source, seed if source.uses_seed else None

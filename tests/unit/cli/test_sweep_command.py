@@ -55,7 +55,7 @@ def test_in_a_pipe_a_line_now_and_then_tells_how_far_it_is(
     monkeypatch.setattr(time, "monotonic", lambda: 500.0 * really())
     ended = bftrain(*SWEEP, "out")
     assert ended.code == 0, ended.err
-    assert re.search(r"^\d of 4 points, \d at work", ended.err, re.MULTILINE)
+    assert re.search(r"^\d of 4 replays, \d at work", ended.err, re.MULTILINE)
 
 
 def test_what_compares_is_reported_where_the_tasks_ran_out(bftrain: CommandLine) -> None:

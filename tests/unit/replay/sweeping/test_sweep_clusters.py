@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import convert
 
 from bftrain import BadConfig, load_tasks, rounds, save_log
-from bftrain_replay.sweeping.sweep_passes import MadeFrom
 from tests.helpers.campaigns import CAMPAIGN_STRETCH
 from tests.helpers.in_process import CommandLine
 from tests.unit.replay.cases import log_of
@@ -151,16 +149,6 @@ def test_a_table_of_speeds_is_identified_by_its_content(name: str, tmp_path: Pat
     (tmp_path / "other").unlink()
     with pytest.raises(BadConfig, match=rf"sweep.toml:6: fixed.{name}: there is no file .*other"):
         planned(spec, out)
-
-
-def test_settings_added_later_keep_the_ids_of_earlier_sweeps(tmp_path: Path) -> None:
-    swept(tmp_path, given(fixed=ROUNDS))
-    outcome = json.loads((tmp_path / "points.jsonl").read_text().splitlines()[1])
-    settings = outcome["made_from"]["settings"]
-    earlier = {name: value for name, value in settings.items() if name not in {"phases", "placement"}}
-    made_from = convert({**outcome["made_from"], "settings": earlier}, MadeFrom)
-    assert earlier != settings
-    assert made_from.id == outcome["id"]
 
 
 def test_an_edited_table_of_speeds_fails_its_passes(tmp_path: Path) -> None:
