@@ -13,7 +13,7 @@ from bftrain import text_formats
 from bftrain.errors import BadValue
 from bftrain.result_folder import IN_PYTHON, ResultFolder
 from bftrain.short_repr import ShortRepr
-from bftrain.taskfiles.files import load_tasks, save_tasks
+from bftrain.taskfiles.files import load_tasks
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log
@@ -96,36 +96,28 @@ def assess(  # noqa: PLR0913 - one parameter an option
         raise BadValue(f"is {handback_delay_s}", where="handback_delay_s", fix="write seconds, such as 30.0")
     settings, models = ReplaySettings.with_options(options, "assess"), models_of([Path(each) for each in profiles])
     source = load_log(Path(log)) if isinstance(log, str | Path) else log
-    inputs = AssessmentInputs(
-        name=file_name(log) or "log",
-        command=_IN_PYTHON,
-        tasks=file_name(tasks) or ("" if tasks is None else "the call"),
-        timezone=timezone,
-        prices=node_prices or NodePrices(),
-        handback_delay_s=handback_delay_s,
-        jobs=jobs_of([Path(each) for each in records], source) if records else None,
-    )
+    task_file = Path(tasks) if isinstance(tasks, str | Path) else None
     with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
-        figures = assess_log(
-            source,
-            Path(folder) / "log.npz",
-            _given(tasks, Path(folder)),
-            settings,
-            inputs,
+        inputs = AssessmentInputs(
+            log=source,
+            log_file=Path(folder) / "log.npz",
+            settings=settings,
+            name=file_name(log) or "log",
+            command=_IN_PYTHON,
+            tasks=load_tasks(Path(tasks)) if isinstance(tasks, str | Path) else tasks,
+            task_file=task_file,
+            task_name=file_name(tasks) or "the call",
+            timezone=timezone,
+            prices=node_prices or NodePrices(),
+            handback_delay_s=handback_delay_s,
+            jobs=jobs_of([Path(each) for each in records], source) if records else None,
             most_events=most_events,
-            replay=lambda sample, given: replay_sample(sample, given, settings, watch),
-            models=models,
-            run=runner("what_ifs") if what_ifs else None,
-            scratch=Path(folder),
+        )
+        figures = assess_log(
+            inputs,
+            Path(folder),
+            lambda sample, given: replay_sample(sample, given, settings, watch),
+            models,
+            runner("what_ifs") if what_ifs else None,
         )
     return AssessedLog(figures)
-
-
-def _given(tasks: Sequence[TaskSpec] | str | Path | None, scratch: Path) -> tuple[tuple[TaskSpec, ...], Path] | None:
-    """Return the tasks and their file, which is written if they are given as values."""
-    if tasks is None:
-        return None
-    if isinstance(tasks, str | Path):
-        return tuple(load_tasks(Path(tasks))), Path(tasks)
-    save_tasks(tasks, scratch / "given.toml")
-    return tuple(tasks), scratch / "given.toml"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any, Final
@@ -101,80 +101,69 @@ class LogAssessment(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class AssessmentInputs:
-    """The inputs of an assessment apart from the replays: names, prices, time zone and the command to repeat it."""
+    """A log, tasks and settings, with their names, prices, the time zone and the command to repeat it.
 
+    Workers read ``log_file``, which is written if it does not exist. Without ``tasks``, more trials are replayed than
+    any window can finish.
+    """
+
+    log: EventLog
+    log_file: Path
+    settings: ReplaySettings
     name: str
     command: str
-    workload: SaturatingWorkload | None = None
-    tasks: str = ""
+    tasks: Sequence[TaskSpec] | None = None
+    task_file: Path | None = None
+    task_name: str = ""
     timezone: str = ""  # default: the import's
-    zone: tzinfo = UTC
     prices: NodePrices = field(default_factory=NodePrices)
-    groups: NodeGroups | None = None
-    start_cost_s: float | None = None
     handback_delay_s: float | None = None
     jobs: BatchJobs | None = None
+    most_events: int  # log changes that are replayed; 0: all
 
 
-def assess_log(  # noqa: PLR0913 - the parts of an assessment
-    log: EventLog,
-    log_file: Path,
-    given: tuple[Sequence[TaskSpec], Path] | None,
-    settings: ReplaySettings,
+def assess_log(
     inputs: AssessmentInputs,
-    *,
-    most_events: int,
+    scratch: Path,
     replay: Callable[[ReplayedSample, Sequence[TaskSpec]], ReplayedHarvest],
     models: Mapping[str, Profile],
     run: RunPasses | None,
-    scratch: Path,
 ) -> LogAssessment:
-    """Replay a sample of ``log`` with the ``given`` tasks, or with more trials than any window can finish; assess it.
+    """Replay a sample of the log and assess it; ``run`` also replays other assumptions and tasks of ``models``.
 
-    Other assumptions are replayed by ``run``, if given; its workers read files, and ``scratch`` receives some of these.
+    ``scratch`` is a folder for files that workers read.
     """
-    timezone = inputs.timezone or log.provenance.options.get("timezone")
-    zone = time_formats.zone(timezone) if timezone else UTC
-    sample, workload = ReplayedSample.of(log, most_events), None
-    if given is None:
+    log, settings, workload = inputs.log, inputs.settings, None
+    sample, tasks = ReplayedSample.of(log, inputs.most_events), inputs.tasks
+    if tasks is None:
         workload = SaturatingWorkload.of(sample.most_idle_node_s, MOST_TASKS_FACTOR * settings.max_tasks)
+        tasks = workload.tasks
     else:
-        check_kinds(log, given[0])
-    tasks, task_file = given or (workload.tasks if workload else (), None)
+        check_kinds(log, tasks)
     replayed = replay(sample, tasks)
     others: Alternatives = (), ()
     if run is not None:
-        files = ReplayFiles.of(log, log_file, tasks, task_file, scratch)
-        others = replay_alternatives(replayed, settings, models, files, run, every=most_events == 0)
-    inputs = replace(
-        inputs,
-        zone=zone,
-        workload=workload,
-        groups=NodeGroups.of(log, settings.racks),
-        start_cost_s=float(np.median([task.start_cost_s for task in tasks])) if tasks else None,
-    )
-    return _assessed(replayed, settings, inputs, others)
-
-
-def _assessed(
-    replayed: ReplayedHarvest, settings: ReplaySettings, inputs: AssessmentInputs, others: Alternatives
-) -> LogAssessment:
-    """Compute all figures."""
-    sample, log = replayed.sample, replayed.sample.log
+        files = ReplayFiles.of(log, inputs.log_file, tasks, inputs.task_file, scratch)
+        others = replay_alternatives(replayed, settings, models, files, run, every=inputs.most_events == 0)
+    timezone = inputs.timezone or log.provenance.options.get("timezone")
+    zone = time_formats.zone(timezone) if timezone else UTC
+    groups = NodeGroups.of(log, settings.racks)
+    own_start_s = float(np.median([task.start_cost_s for task in tasks])) if tasks else None
+    # The time that half of the tasks take to start, at least
+    start_s = ((own_start_s if settings.start_cost_s is None else settings.start_cost_s) or 0.0) * settings.cost_factor
     idle, used, harvest = (
         replayed.by_block(measure)
         for measure in (HarvestCurve.idle_node_h, HarvestCurve.used_node_h, HarvestCurve.harvest_node_h)
     )
     windows = zip(sample.windows, replayed.curves, strict=True)
     causes = summed([curve.causes_node_h(np.array(window.edges_s)) for window, curve in windows])
-    steps = LocalSteps.of(sample, inputs.zone)
+    steps = LocalSteps.of(sample, zone)
     in_steps = steps.harvest(sample, replayed.curves)
     hours = steps.mean_nodes(sample, in_steps, steps.hour, len(HOURS))
     days = steps.mean_nodes(sample, in_steps, steps.weekday, len(DAYS))
     whole = len(log.node_names) * sample.replayed.hours
-    groups = harvest_of_groups(inputs.groups, sample, replayed.held, harvest, used) if inputs.groups else ()
     return LogAssessment(
-        log=_facts(sample, inputs),
+        log=_facts(sample, inputs.name, zone),
         idle=sample.a_week(idle),
         used=sample.a_week(used),
         harvest=sample.a_week(harvest),
@@ -188,28 +177,27 @@ def _assessed(
         ),
         hours=tuple(PartOfTime(part=part, nodes=nodes) for part, nodes in zip(HOURS, hours, strict=True)),
         days=tuple(PartOfTime(part=part, nodes=nodes) for part, nodes in zip(DAYS, days, strict=True)),
-        groups_by=inputs.groups.source if inputs.groups else "",
-        groups=tuple(groups),
+        groups_by=groups.source if groups else "",
+        groups=harvest_of_groups(groups, sample, replayed.held, harvest, used) if groups else (),
         what_ifs=others[0],
-        start_cost_s=inputs.start_cost_s,
+        start_cost_s=own_start_s,
         mixes=others[1],
         prices=inputs.prices,
         worth=worth_of(inputs.prices, lambda counts, holds: sample.a_week(counts * harvest + holds * used)),
         handback=None
         if inputs.handback_delay_s is None
-        else effect_of(log, sample.blocks, inputs.handback_delay_s, inputs.jobs, _start_s(settings, inputs)),
+        else effect_of(log, sample.blocks, inputs.handback_delay_s, inputs.jobs, start_s),
         doubtful=doubts_of(log).to_dict(),
-        assumptions=tuple(_assumptions(settings, inputs, sample)),
+        assumptions=tuple(_assumptions(inputs, sample, workload, start_s)),
         settings=settings,
         command=inputs.command,
     )
 
 
-def _facts(sample: ReplayedSample, inputs: AssessmentInputs) -> LogFacts:
-    log = sample.log
-    blocks, block = sample.blocks.drawn
+def _facts(sample: ReplayedSample, name: str, zone: tzinfo) -> LogFacts:
+    log, (blocks, block) = sample.log, sample.blocks.drawn
     return LogFacts(
-        name=inputs.name,
+        name=name,
         sha256=log.sha256,
         unit=log.unit,
         nodes=len(log.node_names),
@@ -221,46 +209,40 @@ def _facts(sample: ReplayedSample, inputs: AssessmentInputs) -> LogFacts:
         blocks_replayed=len(sample.places),
         blocks_in_all=len(sample.blocks),
         hours_replayed=float(sample.replayed.hours.sum()),
-        time_zone=str(inputs.zone),
+        time_zone=str(zone),
     )
 
 
-def _start_s(settings: ReplaySettings, inputs: AssessmentInputs) -> float:
-    """Return the time that half of the tasks take to start, at least."""
-    own_s = inputs.start_cost_s if settings.start_cost_s is None else settings.start_cost_s
-    return (own_s or 0.0) * settings.cost_factor
-
-
-def _cost_of_cap(settings: ReplaySettings, inputs: AssessmentInputs, sample: ReplayedSample) -> str:
+def _cost_of_cap(workload: SaturatingWorkload | None, max_tasks: int, log: EventLog) -> str:
     """Describe how far the cap on competing tasks limits the harvest, if tasks are identical."""
-    if inputs.workload is None:
+    if workload is None:
         return ""
-    endless = [msgspec.structs.replace(spec, work_samples=None) for spec in inputs.workload.tasks]
-    found = harvest_bound(sample.log, endless, settings.max_tasks, mixed=False)
+    endless = [msgspec.structs.replace(spec, work_samples=None) for spec in workload.tasks]
+    found = harvest_bound(log, endless, max_tasks, mixed=False)
     if found is None or not found.one_each_samples:
         return ""
     share = text_formats.percent(found.bound_samples / found.one_each_samples)
     return f", which bounds the harvest at {share} of the harvest with one task per idle node"
 
 
-def _assumptions(settings: ReplaySettings, inputs: AssessmentInputs, sample: ReplayedSample) -> list[str]:
-    cap = _cost_of_cap(settings, inputs, sample)
-    found = [
-        f"Work: {inputs.workload.sentence}." if inputs.workload else f"Work: the tasks of {inputs.tasks}.",
-        f"Up to {settings.max_tasks:,} tasks compete at a time (--max-tasks){cap}.",
-        f"{progress_kept.in_short(settings.progress)}.",
-        f"Start and rescale times of the tasks, multiplied by {settings.cost_factor:g} (--cost-factor).",
-        "Nodes return immediately and without notice; batch jobs always get their nodes.",
-    ]
+def _assumptions(
+    inputs: AssessmentInputs, sample: ReplayedSample, workload: SaturatingWorkload | None, start_s: float
+) -> Iterator[str]:
+    settings = inputs.settings
+    cap = _cost_of_cap(workload, settings.max_tasks, sample.log)
+    yield f"Work: {workload.sentence}." if workload else f"Work: the tasks of {inputs.task_name}."
+    yield f"Up to {settings.max_tasks:,} tasks compete at a time (--max-tasks){cap}."
+    yield f"{progress_kept.in_short(settings.progress)}."
+    yield f"Start and rescale times of the tasks, multiplied by {settings.cost_factor:g} (--cost-factor)."
+    yield "Nodes return immediately and without notice; batch jobs always get their nodes."
     if inputs.handback_delay_s is not None and inputs.jobs is not None:
-        found.append(
+        yield (
             "Waiting times of jobs: each job keeps its nodes, its run time and its turn on each node; a node "
-            f"idle for more than {text_formats.duration(_start_s(settings, inputs))} (the start of a task) counts as "
+            f"idle for more than {text_formats.duration(start_s)} (the start of a task) counts as "
             f"used by a task (--handback-delay). {UPPER_BOUND}"
         )
     if not sample.whole:
-        found.append(
+        yield (
             f"Replayed: {len(sample.places):,} of {len(sample.blocks):,} {sample.blocks.unit}s, drawn at random (seed "
             f"0); all {sample.blocks.unit}s are assumed to have their harvested share (--events sets the number)."
         )
-    return found

@@ -72,12 +72,12 @@ class GroupHarvest:
 
 def harvest_of_groups(
     groups: NodeGroups, sample: ReplayedSample, held: Sequence[AllocationTable], harvest: Floats, used: Floats
-) -> list[GroupHarvest]:
+) -> tuple[GroupHarvest, ...]:
     """Estimate each group's harvest: its allocated node-hours, minus the overall share of losses."""
     idle, of_tasks = groups.idle_by_block(sample), groups.held_by_block(sample, held)
     counting = np.divide(harvest, used, out=np.zeros_like(harvest), where=used > 0.0)
     counts = np.bincount(groups.of_node, minlength=len(groups.names)).tolist()
-    return [
+    return tuple(
         GroupHarvest(
             name=name,
             nodes=counts[place],
@@ -85,7 +85,7 @@ def harvest_of_groups(
             harvest=sample.a_week(of_tasks[place] * counting, idle[place]),
         )
         for place, name in enumerate(groups.names)
-    ]
+    )
 
 
 DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -105,8 +106,8 @@ def command(out: Output, **given: Any) -> None:  # noqa: ANN401 - the options' o
     Doubtful records are listed first.
     """
     from bftrain_datasets.importing.import_options import ImportOptions
-    from bftrain_replay.commands.assess_run import AssessRequest
+    from bftrain_replay.commands import assess_run
 
     names = given.keys() & {*ImportOptions.__struct_fields__, *records.MORE_NAMES}
     options = records.options_of({name: given.pop(name) for name in names})
-    AssessRequest(options=options, **given).run(out)
+    assess_run.run(SimpleNamespace(**given), options, out)

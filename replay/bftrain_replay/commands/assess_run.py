@@ -6,9 +6,8 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
 
 from bftrain import text_formats
@@ -44,7 +43,7 @@ from bftrain_replay.run.variations import COSTS, PROGRESS
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from rich.console import RenderableType
 
@@ -58,137 +57,95 @@ if TYPE_CHECKING:
 _NOT_NEEDED = frozenset({"--overwrite", "-q", "--quiet", "-v", "--verbose", "--json"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class AssessRequest:
-    """The request; ``None``: the option was not given."""
+def run(asked: SimpleNamespace, options: ImportOptions, out: Output) -> None:
+    """Replay, compute all figures, write the folder, and print them; ``asked`` are the options of the command."""
+    given = {name: getattr(asked, name) for name in ("max_tasks", "progress", "cost_factor", "topology")}
+    settings = settings_of_kind(asked.config, given, ReplaySettings)
+    prices, models = _prices(asked), models_of(asked.profiles)
+    files, log_file = asked.files, _log_file(asked, options)
 
-    files: tuple[Path, ...]
-    options: ImportOptions
-    strict: bool
-    folder: Path
-    kinds: Path | None
-    task_file: Path | None
-    config: Path | None
-    events: int | None
-    quick: bool
-    no_cache: bool
-    overwrite: bool
-    static: bool
-    max_tasks: int | None
-    progress: str | None
-    cost_factor: float | None
-    node_watts: Mapping[str, float] | None
-    price_kwh: float | None
-    co2: float | None
-    node_hour_price: float | None
-    currency: str
-    handback_delay_s: float | None
-    records: tuple[Path, ...]
-    profiles: tuple[Path, ...]
-    topology: str | None = None
+    def replayed(sample: ReplayedSample, tasks: Sequence[TaskSpec]) -> ReplayedHarvest:
+        with watched(out, max(window.end_s - window.begin_s for window in sample.windows)) as watch:
+            return replay_sample(sample, tasks, settings, watch)
 
-    def run(self, out: Output) -> None:
-        """Replay, compute all figures, write the folder, and print them."""
-        settings, prices, models = self._settings, self._prices, models_of(self.profiles)
-        with (
-            tempfile.TemporaryDirectory(prefix="bftrain-") as scratch,
-            ResultFolder(self.folder, assess_page.KIND, overwrite=self.overwrite) as result,
-        ):
-            log, log_file = self._log(Path(scratch), out)
-            jobs = self._jobs(log, out)
-            inputs = AssessmentInputs(
-                name=f"{self.files[0]} and {len(self.files) - 1} more" if self.files[1:] else str(self.files[0]),
-                command=shlex.join(["bftrain", *(word for word in sys.argv[1:] if word not in _NOT_NEEDED)]),
-                tasks=str(self.task_file or ""),
-                timezone=self.options.timezone or "",
-                prices=prices,
-                handback_delay_s=self.handback_delay_s,
-                jobs=jobs,
-            )
-            found = assess_log(
-                log,
-                log_file,
-                None if self.task_file is None else (tuple(load_tasks(self.task_file)), self.task_file),
-                settings,
-                inputs,
-                most_events=EVENTS if self.events is None else self.events,
-                replay=lambda sample, tasks: _replayed(sample, tasks, settings, out),
-                models=models,
-                run=None if self.quick else SideReplays(out, cached=not self.no_cache).run,
-                scratch=Path(scratch),
-            )
-            result.replace(lambda draft: assess_page.write(found, draft, static=self.static))
-        out.result(found.to_dict(), lambda: in_words(found))
-        out.say(f"page: {self.folder / assess_page.PAGE}")
-        out.say(f"next: {next_step(found, self.files, is_log=self._log_file is not None)}")
-
-    @property
-    def _settings(self) -> ReplaySettings:
-        given = {name: getattr(self, name) for name in ("max_tasks", "progress", "cost_factor", "topology")}
-        return settings_of_kind(self.config, given, ReplaySettings)
-
-    @property
-    def _prices(self) -> NodePrices:
-        if self.node_watts is None and (self.price_kwh is not None or self.co2 is not None):
-            option, fix = "--co2" if self.price_kwh is None else "--price-kwh", "add --node-watts idle=..,busy=.."
-            raise UsageError("needs the power of a node", where=option, fix=fix)
-        return NodePrices(
-            kwh_price=self.price_kwh,
-            co2_g_per_kwh=self.co2,
-            node_hour_price=self.node_hour_price,
-            currency=self.currency,
-            **(self.node_watts or {}),
+    with (
+        tempfile.TemporaryDirectory(prefix="bftrain-") as scratch,
+        ResultFolder(asked.folder, assess_page.KIND, overwrite=asked.overwrite) as result,
+    ):
+        log = load_log(log_file) if log_file else _imported(asked, options, out)
+        if asked.kinds is not None:
+            log = with_kinds(log, asked.kinds)
+        inputs = AssessmentInputs(
+            log=log,
+            log_file=log_file if log_file and asked.kinds is None else Path(scratch) / "log.npz",
+            settings=settings,
+            name=f"{files[0]} and {len(files) - 1} more" if files[1:] else str(files[0]),
+            command=shlex.join(["bftrain", *(word for word in sys.argv[1:] if word not in _NOT_NEEDED)]),
+            tasks=None if asked.task_file is None else load_tasks(asked.task_file),
+            task_file=asked.task_file,
+            task_name=str(asked.task_file or ""),
+            timezone=options.timezone or "",
+            prices=prices,
+            handback_delay_s=asked.handback_delay_s,
+            jobs=_jobs(asked, log, None if log_file else options, out),
+            most_events=EVENTS if asked.events is None else asked.events,
         )
+        others = None if asked.quick else SideReplays(out, cached=not asked.no_cache).run
+        found = assess_log(inputs, Path(scratch), replayed, models, others)
+        result.replace(lambda draft: assess_page.write(found, draft, static=asked.static))
+    out.result(found.to_dict(), lambda: in_words(found))
+    out.say(f"page: {asked.folder / assess_page.PAGE}")
+    out.say(f"next: {next_step(found, files, is_log=log_file is not None)}")
 
-    @cached_property
-    def _log_file(self) -> Path | None:
-        """The log, or ``None`` for records."""
-        log = next(filter(holds_log, self.files), None)
-        if log is not None and self.files[1:]:
-            raise UsageError(f"{log} is a log", where="FILES", fix="assess it alone")
-        if log is not None and (self.strict or self.options.to_dict().keys() - {"timezone"}):
-            raise UsageError(f"{log} is a log: import options go with records", where="FILES", fix="assess the records")
-        return log
 
-    def _log(self, scratch: Path, out: Output) -> tuple[EventLog, Path]:
-        """Load the log, or import records; return it and its file for workers."""
-        log_file = self._log_file
-        if log_file is not None:
-            log = load_log(log_file)
-        else:
-            made = read_records(self.files, self.options, out)
-            if out.level >= 0 or self.strict:
-                show(report(made.doubts, made.log.unit), err=True)
-                out.say(row_totals(made))
-            if self.strict and made.doubts:
-                raise refusal(made)
-            log, log_file = made.log, scratch / "log.npz"
-        if self.kinds is not None:
-            log, log_file = with_kinds(log, self.kinds), scratch / "log.npz"
-        return log, log_file
+def _prices(asked: SimpleNamespace) -> NodePrices:
+    if asked.node_watts is None and (asked.price_kwh is not None or asked.co2 is not None):
+        option, fix = "--co2" if asked.price_kwh is None else "--price-kwh", "add --node-watts idle=..,busy=.."
+        raise UsageError("needs the power of a node", where=option, fix=fix)
+    return NodePrices(
+        kwh_price=asked.price_kwh,
+        co2_g_per_kwh=asked.co2,
+        node_hour_price=asked.node_hour_price,
+        currency=asked.currency,
+        **(asked.node_watts or {}),
+    )
 
-    def _jobs(self, log: EventLog, out: Output) -> BatchJobs | None:
-        """Read the jobs behind a delay, if records contain any; a log imported in this call supplies its own."""
-        paths = self.records or (() if self._log_file else self.files)
-        wanted = self.handback_delay_s is not None or self.records
-        if not paths or not wanted or log.unit != NODE:  # jobs are known by their nodes, not by GPUs or cores of these
+
+def _log_file(asked: SimpleNamespace, options: ImportOptions) -> Path | None:
+    """Return the log, or ``None`` for records."""
+    log = next(filter(holds_log, asked.files), None)
+    if log is not None and asked.files[1:]:
+        raise UsageError(f"{log} is a log", where="FILES", fix="assess it alone")
+    if log is not None and (asked.strict or options.to_dict().keys() - {"timezone"}):
+        raise UsageError(f"{log} is a log: import options go with records", where="FILES", fix="assess the records")
+    return log
+
+
+def _imported(asked: SimpleNamespace, options: ImportOptions, out: Output) -> EventLog:
+    made = read_records(asked.files, options, out)
+    if out.level >= 0 or asked.strict:
+        show(report(made.doubts, made.log.unit), err=True)
+        out.say(row_totals(made))
+    if asked.strict and made.doubts:
+        raise refusal(made)
+    return made.log
+
+
+def _jobs(asked: SimpleNamespace, log: EventLog, options: ImportOptions | None, out: Output) -> BatchJobs | None:
+    """Read the jobs behind a delay, if records contain any; a log imported with ``options`` supplies its own."""
+    paths = asked.records or (asked.files if options else ())
+    wanted = asked.handback_delay_s is not None or asked.records
+    if not paths or not wanted or log.unit != NODE:  # jobs are known by their nodes, not by GPUs or cores of these
+        return None
+    with out.progress() as bars:
+        bar = bars.add_task("reading jobs, kB", total=sum(path.stat().st_size for path in paths) / 1000)
+        try:
+            own = None if asked.records else options
+            return jobs_of(paths, log, own, tell=lambda count: bars.advance(bar, count / 1000))
+        except BadInput:  # records of node states without jobs
+            if asked.records:
+                raise
             return None
-        options = None if self.records else self.options
-        with out.progress() as bars:
-            bar = bars.add_task("reading jobs, kB", total=sum(path.stat().st_size for path in paths) / 1000)
-            try:
-                return jobs_of(paths, log, options, tell=lambda count: bars.advance(bar, count / 1000))
-            except BadInput:  # records of node states without jobs
-                if self.records:
-                    raise
-                return None
-
-
-def _replayed(
-    sample: ReplayedSample, tasks: Sequence[TaskSpec], settings: ReplaySettings, out: Output
-) -> ReplayedHarvest:
-    with watched(out, max(window.end_s - window.begin_s for window in sample.windows)) as watch:
-        return replay_sample(sample, tasks, settings, watch)
 
 
 def next_step(found: LogAssessment, files: Sequence[Path], *, is_log: bool) -> str:
