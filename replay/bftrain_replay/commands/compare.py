@@ -10,7 +10,7 @@ import click
 from bftrain import text_formats
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results, table
-from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, RowGroup, SideBySide
+from bftrain_replay.commands.side_by_side import FigureRow, SideBySide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,17 +78,17 @@ def _words(found: Comparison, *, difference: bool) -> RenderableType:
             texts = figure.texts
             if difference:
                 texts = (texts[0], *(figure.change(place) for place in range(1, len(texts))))
-            cells = [ReplayCell(words(text), place in figure.best) for place, text in enumerate(texts)]
-            rows.append(FigureRow(words(figure.short or figure.label), cells, figure.change(1) if change else ""))
-        groups.append(RowGroup(words(group.title), rows))
+            label, more = words(figure.short or figure.label), figure.change(1) if change else ""
+            rows.append(FigureRow(label, list(map(words, texts)), figure.best, more))
+        groups.append((words(group.title), rows))
     differences = [
-        FigureRow(name.removeprefix("settings."), [ReplayCell(text_formats.setting(value)) for value in values])
+        FigureRow(name.removeprefix("settings."), list(map(text_formats.setting, values)))
         for name, values in found.making.differs.items()
     ]
     return Group(
         *([Text(f"Compared because of --force, though {found.forced}\n")] if found.forced else []),
         SideBySide("", found.labels, groups, change),
-        SideBySide("Different settings and inputs", found.labels, [RowGroup("", differences)])
+        SideBySide("Different settings and inputs", found.labels, [("", differences)])
         if differences
         else Text("Settings and inputs are equal.\n"),
         table("Equal in all replays", ("", ""), _same(found), left=(0, 1)),

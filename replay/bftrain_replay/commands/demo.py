@@ -53,7 +53,8 @@ def command(folder: Path, *, unit: str, quick: bool, no_cache: bool, out: Output
     from bftrain_datasets.log.log_generator import sample_log
     from bftrain_datasets.result_tables import CSV
     from bftrain_datasets.workloads.task_generators import sample_tasks
-    from bftrain_replay.commands.replay_run import exit_if_interrupted, replay, run_into, show
+    from bftrain_replay.commands.replay_run import replay, run_into, show
+    from bftrain_replay.commands.run_folder import RunFolder
     from bftrain_replay.commands.sensitivity import SideReplays
     from bftrain_replay.drawing import vega
     from bftrain_replay.run.provenance import InputSource
@@ -78,21 +79,22 @@ def command(folder: Path, *, unit: str, quick: bool, no_cache: bool, out: Output
     names = frozenset({_LOG, _TASKS, REPORT_FILE})
     kind = ResultKind(title="demo", form="bftrain replay", summary=f"{_REPLAY}/summary.json", names=names)
     demo_folder = ResultFolder(folder, kind, continues=True)  # an earlier demo is replaced
-    with demo_folder as demo, _replay_folder(folder, log, tasks) as result, TemporaryDirectory() as scratch:
-        if result.holds_finished:
+    of_replay = _replay_folder(folder, log, tasks)
+    with demo_folder as demo, RunFolder(of_replay, CSV) as place, TemporaryDirectory() as scratch:
+        if of_replay.holds_finished:
             out.say(f"replacing the earlier demo in {folder}")
         inputs = Path(scratch)
         with synced_later():
             _write_inputs(log, tasks, inputs)
-        done, written = run_into(result, source, CSV, run)
+        done = run_into(place, source, run)
         lacking = vega.lacking()  # only now: the replays run without what draws
-        if written:
+        if place.written:
             demo.replace(write_demo)
     nodes, span = text_formats.counted(len(log.node_names), word_of(unit)), text_formats.duration(log.span_s)
     title = f"{nodes}, {span}, {text_formats.counted(len(tasks), 'task')}"
     show(done, source, out, title=title, report=None if lacking else str(report))
     out.say(f"no page: {lacking}" if lacking else f"report: {report}")
-    exit_if_interrupted(done, folder / _REPLAY, written=written)
+    place.end(None, complete=done.complete)
     beside.exit_if_interrupted(folder / _REPLAY)
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
 from bftrain.cli.output import Output
-from bftrain.errors import BadInput, Interrupted
+from bftrain.errors import BadInput
 from bftrain.journal import Journal
 from bftrain.live.daemon.task_store import all_kept
 from bftrain.live.model.schemas import LiveTaskRecord
 from bftrain.rerun import Difference
-from bftrain.result_folder import ResultFolder
 from bftrain.text_formats import counted
 from bftrain_replay.commands.progress import watched
-from bftrain_replay.commands.replay_run import exit_if_interrupted, show
+from bftrain_replay.commands.replay_run import show
+from bftrain_replay.commands.run_folder import RunFolder
 from bftrain_replay.journal_replay import JournalEvents, recorded, rerun
 from bftrain_replay.run.provenance import InputSource
 from bftrain_replay.study_run import REPLAY, run_of
@@ -28,24 +27,16 @@ def replay_journal(
     path: Path, folder: Path | None, out: Output, *, baseline: str, tables: str, overwrite: bool
 ) -> None:
     """Replay a journal, print its figures, and write them into ``folder``, if any."""
-    written = False
     source = InputSource(log=str(path), baseline=baseline)
-    place = nullcontext() if folder is None else ResultFolder(folder, REPLAY.folder, overwrite=overwrite)
-    with place as result, Journal.open(path) as journal:
+    with RunFolder.of(REPLAY, folder, tables, overwrite=overwrite) as place, Journal.open(path) as journal:
         events = recorded(journal)
         with watched(out, events.log.span_s) as watch:
             reported = reported_samples(journal, events)
             done = rerun(journal, events, baseline=baseline, reported=reported, watch=watch)
-        if result is not None and (done.study.complete or not result.holds_finished):
-            result.replace(lambda draft: run_of(done.study, source).write_into(draft, tables))
-            written = True
+        place.write(run_of(done.study, source), complete=done.study.complete)
     more = {"steps": done.steps, "different": [difference.step for difference in done.differences]}
     show(done.study, source, out, title=str(path), **more)
-    if not done.study.complete and folder is None:
-        raise Interrupted("interrupted; these figures cover a part")
-    exit_if_interrupted(done.study, folder or path, written=written)
-    if folder is not None:
-        out.say(f"result: {folder}")
+    place.end(out, complete=done.study.complete)
     exit_on_differences(done.differences, done.steps, path, out)
     out.say(f"{counted(done.steps, 'step')}, every decision the same")
 

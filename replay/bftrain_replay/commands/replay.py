@@ -6,6 +6,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import click
@@ -15,7 +16,6 @@ from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType, decides, options_of, overwrite_option, with_options
 from bftrain.errors import BadConfig
 from bftrain_datasets.commands.logfiles import FILE, FOLDER, InputFile, kinds_option
-from bftrain_replay.commands.replay_request import ReplayRequest
 from bftrain_replay.commands.sensitivity import (
     baseline_option,
     cluster_option,
@@ -68,6 +68,7 @@ def _in_rounds(args: list[str]) -> bool:
     return False
 
 
+_SETTINGS: Final = {*ReplaySettings.__struct_fields__, "shares", "topology"}
 _TASKS: Final = "Task file, .toml or .csv [identical trials, more than fit]."
 
 
@@ -103,9 +104,5 @@ def command(config: Path | None, out: Output, **given: Any) -> None:  # noqa: AN
     """Replay LOG with tasks: the harvest, the losses, and the possible harvest."""
     from bftrain_replay.commands.replay_run import replay_cluster, replay_log
 
-    own = {name: given.pop(name) for name in ReplayRequest.__struct_fields__ if name in given}
-    asked = ReplayRequest(config=config, given=given, **own)
-    if asked.cluster is not None:
-        replay_cluster(asked.cluster, asked, out)
-    else:
-        replay_log(asked, out)
+    asked = SimpleNamespace(config=config, **{name: given.pop(name) for name in given.keys() - _SETTINGS})
+    (replay_log if asked.cluster is None else replay_cluster)(asked, given, out)

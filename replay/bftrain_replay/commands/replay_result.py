@@ -11,7 +11,7 @@ from bftrain import text_formats
 from bftrain.node_units import words_of
 from bftrain_replay.commands.progress import AN_HOUR_S
 from bftrain_replay.commands.sensitivity import sensitivity_table
-from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, RowGroup, SideBySide
+from bftrain_replay.commands.side_by_side import FigureRow, SideBySide
 from bftrain_replay.run.decider_counts import CEILING, column_label, sentence
 from bftrain_replay.run.headline import mark_of, ran_out
 from bftrain_replay.run.result import ReplayResult
@@ -38,7 +38,7 @@ def in_words(study: ReplayStudy, title: str) -> RenderableType:
     result, words = study.result, words_of(study.part.unit)
     columns = replays(study)
     rows = tuple(replace(row, label=words(row.label)) for row in _rows(tuple(columns.values())))
-    figures = SideBySide("", tuple(columns), (RowGroup("", rows),), compact=True)
+    figures = SideBySide("", tuple(columns), [("", rows)], compact=True)
     idle_h = text_formats.count(result.idle_node_s / AN_HOUR_S)
     whole_s = len(study.part.node_names) * result.simulated_s
     share = text_formats.percent(result.idle_node_s / whole_s if whole_s else None)
@@ -82,13 +82,13 @@ def _rows(results: Sequence[ReplayResult]) -> Iterator[FigureRow]:
     for figure in FIGURES:
         if FigurePlace.TERMINAL in figure.places and figure.shown([figure.value_in(each) for each in summaries]):
             label = figure.cluster_label if any(each.ended for each in results) else figure.label
-            rows[figure.name] = FigureRow(label, [ReplayCell(figure.text_in(each)) for each in summaries])
+            rows[figure.name] = FigureRow(label, list(map(figure.text_in, summaries)))
     if "efficiency" in rows:  # marked once, in the row with room
         figure = FIGURE_OF["efficiency"]
         short = ran_out(results[0].summary())
         marks = {mark_of(each.efficiency, tasks_ran_out=short) for each in results} - {""}
         label = f"{figure.label} ({marks.pop()})" if marks else figure.label
-        rows["efficiency"] = FigureRow(label, [ReplayCell(figure.format(each.efficiency)) for each in results])
+        rows["efficiency"] = FigureRow(label, [figure.format(each.efficiency) for each in results])
     if "completion_s.mean" in rows:
         rows["completion_s.mean"] = _joined("completion_s.mean", "rho.mean", map(_times, results))
     rows["decide_ms.p50"] = _joined("decide_ms.p50", "decide_ms.p99", map(_decision_time, results))
@@ -105,14 +105,14 @@ def _unused(summaries: Sequence[Mapping[str, Any]], room: int) -> Iterator[Figur
     most = {figure: max(figure.value_in(each) or 0.0 for each in summaries) for figure in figures}
     large = sorted((figure for figure in figures if most[figure] >= _LEAST_SHARE), key=lambda figure: -most[figure])
     for figure in large[:room]:
-        yield FigureRow(figure.label, [ReplayCell(figure.text_in(each)) for each in summaries])
+        yield FigureRow(figure.label, list(map(figure.text_in, summaries)))
 
 
 def _joined(name: str, other: str, texts: Iterable[str]) -> FigureRow:
     """Join two figures on one line, with the common part of their labels once."""
     (one, part), (two, other_part) = (FIGURE_OF[each].label.split(", ") for each in (name, other))
     label = f"{one} / {two}, {part}" if part == other_part else f"{one}, {part} / {other_part}"
-    return FigureRow(label, list(map(ReplayCell, texts)))
+    return FigureRow(label, list(texts))
 
 
 def _times(result: ReplayResult) -> str:

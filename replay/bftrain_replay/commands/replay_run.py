@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final
 
 from bftrain.cli.interruption import unterminated
 from bftrain.cli.output import Output
-from bftrain.cli.settings import option_of
-from bftrain.errors import BadInput, BadValue, Interrupted, UsageError
+from bftrain.cli.settings import option_of, settings_of_kind
+from bftrain.errors import BadInput, BadValue, UsageError
 from bftrain.node_units import in_words_of
-from bftrain.result_folder import ResultFolder
 from bftrain.taskfiles.files import load_tasks
 from bftrain.text_formats import counted
+from bftrain.values.options import AUTO
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay.commands.progress import watched
-from bftrain_replay.commands.replay_request import ReplayRequest, exit_if_broken, kept_files_text
+from bftrain_replay.commands.run_folder import RunFolder, check_cluster_alone, log_of
 from bftrain_replay.commands.sensitivity import SideReplays
 from bftrain_replay.drawing import vega
 from bftrain_replay.run.provenance import InputSource
 from bftrain_replay.run.result import ReplayResult
-from bftrain_replay.run.run import EarlyFiles
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
+from bftrain_replay.simulation.replay_settings import PUBLISHED, ReplaySettings
 from bftrain_replay.simulation.timeline import saturating_workload
 from bftrain_replay.study.study import (
     ReplayParts,
@@ -43,27 +44,22 @@ _NEEDED_LATER: Final = ("bftrain_replay.commands.replay_result", "rich.console",
 
 
 def run_into(
-    result: ResultFolder, source: InputSource, tables: str, run: Callable[[Callable[[ReplayStudy], None]], ReplayStudy]
-) -> tuple[ReplayStudy, bool]:
+    folder: RunFolder, source: InputSource, run: Callable[[Callable[[ReplayStudy], None]], ReplayStudy]
+) -> ReplayStudy:
     """Run a replay and write it into a folder.
 
     ``run`` gets a callback that takes a study of the main replay alone, as soon as that is complete: its files are
-    written while the comparison replays are still running. Return the study, and whether its result was written: a
-    partial result does not replace a finished one.
+    written while the comparison replays are still running.
     """
-    early: list[EarlyFiles] = []
 
     def main_done(main: ReplayStudy) -> None:
-        result.write_ahead(lambda draft: early.append(run_of(main, source).write_early(draft, tables)))
+        folder.write_early(run_of(main, source))
         for module in _NEEDED_LATER:
             import_module(module)
 
     done = run(main_done)
-    written = done.complete or not result.holds_finished
-    if written:
-        whole = run_of(done, source)
-        result.replace(lambda draft: whole.write_into(draft, tables, early[0] if early else None))
-    return done, written
+    folder.write(run_of(done, source), complete=done.complete)
+    return done
 
 
 def replay(
@@ -104,26 +100,33 @@ def show(done: ReplayStudy, source: InputSource, out: Output, *, title: str, **m
     out.result(data, lambda: in_words(done, title))
 
 
-def exit_if_interrupted(done: ReplayStudy, folder: Path, *, written: bool = True) -> None:
-    """Exit with the interrupted status if the study was interrupted."""
-    if not done.complete:
-        raise Interrupted(f"interrupted; {kept_files_text(folder, written=written)}")
+def _settings(asked: SimpleNamespace, given: Mapping[str, Any]) -> ReplaySettings:
+    """Return the settings from file and options."""
+    settings = settings_of_kind(asked.config, given, ReplaySettings)
+    if settings.semantics == PUBLISHED and given.get("progress") is not None:
+        fix = "omit it, or replay realistic"
+        raise BadValue("is unknown to the published rules", where=option_of("progress"), fix=fix)
+    return settings
 
 
-def replay_log(asked: ReplayRequest, out: Output) -> None:
-    """Replay a log against the tasks of a file, or against trials; write the result and print it."""
+def replay_log(asked: SimpleNamespace, given: Mapping[str, Any], out: Output) -> None:
+    """Replay a log against the tasks of a file, or against trials; write the result and print it.
+
+    ``asked`` are the options that are not settings, ``given`` the settings.
+    """
     if asked.until_s is not None:
         raise UsageError("requires --cluster", where="--until", fix="choose a --window of the log")
     log, folder = asked.log, asked.folder
     if log is None or folder is None:
         fix = "bftrain replay LOG --tasks TASKS -o DIR, or --cluster NODES instead of LOG"
         raise UsageError("is missing", where="LOG" if log is None else "-o", fix=fix)
+    auto_cap = given.get("max_tasks") == AUTO
     # Before any reading: check for missing named plugins
-    parts = check_parts(asked.settings, asked.baseline)
+    parts = check_parts(_settings(asked, {**given, "max_tasks": None} if auto_cap else given), asked.baseline)
     settings, task_file, kinds = parts.settings, asked.task_file, asked.kinds
-    events = asked.load_log(log)
+    events = log_of(asked, log)
     workload, specs = None, None if task_file is None else _tasks(task_file, events)
-    if asked.auto_cap:
+    if auto_cap:
         settings = with_auto_cap(events, settings, specs)
         parts = check_parts(settings, asked.baseline)
         out.say(f"--max-tasks auto: {counted(settings.max_tasks, 'task')} may compete")
@@ -140,18 +143,15 @@ def replay_log(asked: ReplayRequest, out: Output) -> None:
         done = replay(events, specs, parts, out, main_done, quick=asked.quick)
         return done if asked.quick else beside.with_table(done, log, task_file or specs, settings, kinds)
 
-    with unterminated(), ResultFolder(folder, REPLAY.folder, overwrite=asked.overwrite) as result:
-        done, written = run_into(result, source, asked.tables, run)
+    with RunFolder.of(REPLAY, folder, asked.tables, overwrite=asked.overwrite) as place, unterminated():
+        done = run_into(place, source, run)
     if workload is not None and workload_ran_dry(done):
         out.warn("the trials ran out, which they should not: the harvest of enough work is larger")
     show(done, source, out, title=f"{log} with {task_file or f'{len(specs):,} trials'}")
-    if written:
-        out.say(f"result: {folder}")
     if vega.lacking():
         out.say(f"no page: {vega.lacking()}")
-    exit_if_interrupted(done, folder, written=written)
+    place.end(out, complete=done.complete, broken=() if beside.interrupted else done.broken_metrics)
     beside.exit_if_interrupted(folder)
-    exit_if_broken(done.broken_metrics)
 
 
 def _tasks(task_file: Path, events: EventLog) -> tuple[TaskSpec, ...]:
@@ -164,23 +164,23 @@ def _tasks(task_file: Path, events: EventLog) -> tuple[TaskSpec, ...]:
     return tasks
 
 
-def replay_cluster(nodes: Mapping[str, int], asked: ReplayRequest, out: Output) -> None:
+def replay_cluster(asked: SimpleNamespace, given: Mapping[str, Any], out: Output) -> None:
     """Replay the tasks of a file on a cluster, and write and print the result."""
-    asked.check_cluster_alone()
-    if asked.auto_cap:
+    check_cluster_alone(asked)
+    if given.get("max_tasks") == AUTO:
         raise UsageError("is for the idle nodes of a log", where="--max-tasks auto", fix="give a number")
     task_file, folder = asked.task_file, asked.folder
     if task_file is None or folder is None:
         missing = "--tasks" if task_file is None else "-o"
         raise UsageError("is missing", where=missing, fix="bftrain replay --cluster NODES --tasks TASKS -o DIR")
-    parts = check_parts(asked.settings, asked.baseline)
+    parts = check_parts(_settings(asked, given), asked.baseline)
     try:
         check_cluster(parts.settings)
     except UsageError as error:
         raise UsageError(error.what, where=option_of(error.where or ""), fix=error.fix) from error
     specs = load_tasks(task_file)
     try:
-        cluster = FixedCluster(nodes=nodes, until_s=asked.until_s)
+        cluster = FixedCluster(nodes=asked.cluster, until_s=asked.until_s)
         cluster.check(specs)
     except BadValue as error:
         raise BadValue(error.what, where=option_of("until_s"), fix=error.fix) from error
@@ -189,18 +189,11 @@ def replay_cluster(nodes: Mapping[str, int], asked: ReplayRequest, out: Output) 
     until = ("--until", repr(asked.until_s)) if asked.until_s is not None else ()
     options = ("--cluster", cluster.text, *until)
     source = InputSource(tasks=str(task_file), baseline=asked.baseline, options=options)
-
-    def run(_: Callable[[ReplayStudy], None]) -> ReplayStudy:
+    with RunFolder.of(REPLAY, folder, asked.tables, overwrite=asked.overwrite) as place, unterminated():
         # The end is not known beforehand
         with watched(out, cluster.until_s or max(spec.submit_s for spec in specs)) as watch:
             done = cluster_study(cluster, specs, parts, watch=watch)
         _print_warnings(done.result, out)
-        return done
-
-    with unterminated(), ResultFolder(folder, REPLAY.folder, overwrite=asked.overwrite) as result:
-        done, written = run_into(result, source, asked.tables, run)
+        place.write(run_of(done, source), complete=done.complete)
     show(done, source, out, title=f"{cluster.text} {'node' if cluster.text == '1' else 'nodes'} with {task_file}")
-    if written:
-        out.say(f"result: {folder}")
-    exit_if_interrupted(done, folder, written=written)
-    exit_if_broken(done.broken_metrics)
+    place.end(out, complete=done.complete, broken=done.broken_metrics)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -24,12 +24,12 @@ from bftrain.cli.settings import (
     with_options,
 )
 from bftrain.cli.value_completion import complete_parts
-from bftrain.errors import BadValue, Interrupted, UsageError
+from bftrain.errors import BadValue, UsageError
 from bftrain_datasets.commands.logfiles import FILE, FOLDER, InputFile, kinds_option
 from bftrain_replay.commands.progress import AN_HOUR_S, watched
-from bftrain_replay.commands.replay_request import ReplayRequest, exit_if_broken, kept_files_text
+from bftrain_replay.commands.run_folder import RunFolder, check_cluster_alone, log_of
 from bftrain_replay.commands.sensitivity import cluster_option, tables_option
-from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, counts, spreads_table
+from bftrain_replay.commands.side_by_side import counts, spreads_table
 from bftrain_replay.rounds.round_settings import RoundSettings
 
 if TYPE_CHECKING:
@@ -69,45 +69,34 @@ _OTHERS: Final = ("running", "waiting", "not_arrived")
 @prints_results
 def command(config: Path | None, out: Output, **given: Any) -> None:  # noqa: ANN401 - the options' own types
     """Share the time of nodes in rounds among the tasks of a file, on a cluster or on the idle nodes of LOG."""
-    from bftrain.result_folder import ResultFolder
     from bftrain.taskfiles.files import load_tasks
     from bftrain_replay.rounds.round_result import ROUNDS, run_of
 
-    tasks: Path = given["task_file"]
-    own = {name: given.pop(name) for name in ("log", "cluster", "kinds", "task_file", "folder", "tables", "overwrite")}
-    asked = ReplayRequest(config=config, given=given, **own)
+    own = ("log", "cluster", "kinds", "task_file", "folder", "tables", "overwrite")
+    asked = SimpleNamespace(**{name: given.pop(name) for name in own})
     settings = settings_of_kind(config, given, RoundSettings)
-    folder, written = asked.folder, False
-    place = nullcontext() if folder is None else ResultFolder(folder, ROUNDS.folder, overwrite=asked.overwrite)
-    with place as target, unterminated():
+    with RunFolder.of(ROUNDS, asked.folder, asked.tables, overwrite=asked.overwrite) as place, unterminated():
         source, origin = _source(asked)
-        result = _simulate(source, load_tasks(tasks), settings, out)
-        run = run_of(result, origin)
-        if target is not None and (result.ended != "interrupted" or not target.holds_finished):
-            target.replace(lambda draft: run.write_into(draft, asked.tables))
-            written = True
+        result = _simulate(source, load_tasks(asked.task_file), settings, out)
+        run, complete = run_of(result, origin), result.ended != "interrupted"
+        place.write(run, complete=complete)
     for text in _warnings(result):
         out.warn(text)
     out.result(run.summary if out.json else None, lambda: _words(result, origin))
-    if written:
-        out.say(f"result: {folder}")
-    if result.ended == "interrupted":
-        remains = f"; {kept_files_text(folder, written=written)}" if folder is not None else ""
-        raise Interrupted(f"interrupted{remains}")
-    exit_if_broken(result.broken_metrics)
+    place.end(out, complete=complete, broken=result.broken_metrics)
 
 
-def _source(asked: ReplayRequest) -> tuple[Mapping[str, int] | EventLog, RoundSource]:
+def _source(asked: SimpleNamespace) -> tuple[Mapping[str, int] | EventLog, RoundSource]:
     from bftrain_replay.rounds.round_result import RoundSource
     from bftrain_replay.simulation.fixed_cluster import FixedCluster
 
     tasks = str(asked.task_file)
     if asked.cluster is not None:
-        asked.check_cluster_alone()
+        check_cluster_alone(asked)
         return asked.cluster, RoundSource(cluster=FixedCluster(nodes=asked.cluster, until_s=None).text, tasks=tasks)
     if asked.log is None:
         raise UsageError("is missing", where="LOG", fix="name a log, or nodes such as --cluster v100=36,k80=4")
-    events = asked.load_log(asked.log)
+    events = log_of(asked, asked.log)
     kinds = str(asked.kinds or "")
     return events, RoundSource(log=str(asked.log), log_sha256=events.sha256, kinds=kinds, tasks=tasks)
 
@@ -181,10 +170,9 @@ def _words(result: RoundResult, origin: RoundSource) -> RenderableType:
     title = f"{where}: {settings.policy} in rounds of {text_formats.duration(settings.round_s)}"
     seconds, ratio = (5, 1, 1, 1), (2, 2, 2, 2)  # enough digits of the mean to compare with published values
 
-    def row(name: str, spread: TaskPercentiles, digits: tuple[int, ...]) -> FigureRow:
+    def row(name: str, spread: TaskPercentiles, digits: tuple[int, ...]) -> tuple[str, ...]:
         figures = (spread.mean, spread.p50, spread.p95, spread.max)
-        cells = [ReplayCell(f"{value:,.{count}f}") for value, count in zip(figures, digits, strict=True)]
-        return FigureRow(name, cells)
+        return name, *(f"{value:,.{count}f}" for value, count in zip(figures, digits, strict=True))
 
     spreads = (
         ("completion, s", figures.completion_s, seconds),

@@ -13,12 +13,11 @@ from bftrain.cli.interruption import unterminated
 from bftrain.cli.output import Output, prints_results, table
 from bftrain.cli.settings import options_of, overwrite_option, settings_of_kind, with_options
 from bftrain.cli.value_completion import complete_parts
-from bftrain.errors import Interrupted
 from bftrain_datasets.commands.logfiles import FILE, FOLDER
 from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 from bftrain_replay.commands.progress import watched
-from bftrain_replay.commands.replay_request import kept_files_text
-from bftrain_replay.commands.side_by_side import FigureRow, ReplayCell, counts, spreads_table
+from bftrain_replay.commands.run_folder import RunFolder
+from bftrain_replay.commands.side_by_side import counts, spreads_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,12 +60,11 @@ def command(
 
     The idle nodes become a log for bftrain replay, labelled as derived. - is standard input.
     """
-    from bftrain.result_folder import ResultFolder
     from bftrain_datasets.scheduling import scheduling
     from bftrain_replay.schedule_run import SCHEDULE, run_of_schedule
 
     settings = settings_of_kind(config, given, ScheduleSettings)
-    with ResultFolder(folder, SCHEDULE.folder, overwrite=overwrite) as target:
+    with RunFolder.of(SCHEDULE, folder, tables, overwrite=overwrite) as place:
         with out.progress() as bars:
             size = log.stat().st_size if log.is_file() else None
             bar = bars.add_task("bytes read", total=size)
@@ -77,17 +75,12 @@ def command(
                 result = scheduling.simulate(
                     workload, settings, watch=lambda at_s, jobs: go_on(settings.policy, min(at_s, span_s), jobs)
                 )
-            run = run_of_schedule(result, str(log))
-            written = result.summary.ended != "interrupted" or not target.holds_finished
-            if written:
-                target.replace(lambda draft: run.write_into(draft, tables))
+            run, complete = run_of_schedule(result, str(log)), result.summary.ended != "interrupted"
+            place.write(run, complete=complete)
     for text in _warnings(result):
         out.warn(text)
     out.result(run.summary if out.json else None, lambda: _words(result, str(log)))
-    if written:
-        out.say(f"result: {folder}")
-    if result.summary.ended == "interrupted":
-        raise Interrupted(f"interrupted; {kept_files_text(folder, written=written)}")
+    place.end(out, complete=complete)
 
 
 def _warnings(result: ScheduleResult) -> Iterator[str]:
@@ -142,7 +135,7 @@ def _rows(summary: ScheduleSummary) -> Iterator[tuple[str, str]]:
     yield "campaigns beyond their bound", f"{summary.beyond_bound:,} of {summary.campaigns_done:,}"
 
 
-def _spreads(summary: ScheduleSummary) -> Iterator[FigureRow]:
+def _spreads(summary: ScheduleSummary) -> Iterator[tuple[str, ...]]:
     def number(value: float | None) -> str:
         return "-" if value is None else f"{value:,.2f}"
 
@@ -152,5 +145,4 @@ def _spreads(summary: ScheduleSummary) -> Iterator[FigureRow]:
         ("bounded slowdown", summary.bounded_slowdown, number),
         ("stretch of campaigns", summary.stretch, number),
     ):
-        values = (spread.mean, spread.p50, spread.p95, spread.max)
-        yield FigureRow(name, [ReplayCell(written(value)) for value in values])
+        yield name, *map(written, (spread.mean, spread.p50, spread.p95, spread.max))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from bftrain.cli.output import fits, parts, table
+from bftrain.cli.output import NarrowTable, fits, parts, table
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -16,47 +16,36 @@ if TYPE_CHECKING:
 BEST: Final = "*"
 
 
-class ReplayCell(msgspec.Struct, frozen=True):
-    """The value of a replay in a row, and whether it is the best."""
-
-    text: str
-    best: bool = False
-
-
 class FigureRow(msgspec.Struct, frozen=True):
-    """A figure of all replays; ``more`` is shown behind them in a table with a column for each replay."""
+    """A figure of all replays; ``best`` are the indices of the best ones.
+
+    ``more`` is shown behind them in a table with a column for each replay.
+    """
 
     label: str
-    cells: Sequence[ReplayCell]
+    texts: Sequence[str]
+    best: Collection[int] = ()
     more: str = ""
 
 
-class RowGroup(msgspec.Struct, frozen=True):
-    """Rows that belong together."""
-
-    title: str
-    rows: Sequence[FigureRow]
-
-
 class SideBySide(msgspec.Struct, frozen=True):
-    """All groups of rows, with replay names; the best value is bold, and has a star in pipes."""
+    """All groups of rows by title, with replay names; the best value is bold, and has a star in pipes."""
 
     title: str
     names: Sequence[str]
-    groups: Sequence[RowGroup]
+    groups: Sequence[tuple[str, Sequence[FigureRow]]]
     more: str = ""  # heading of the last column
     compact: bool = False  # omits blank space around the table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Yield the table that fits: a column per replay, or a row with the figures that fit."""
-        some = any(cell.best for group in self.groups for row in group.rows for cell in row.cells)
+        some = any(row.best for _, group in self.groups for row in group)
         marks = 1 + len(BEST) if some else 0  # width of the marks: 0 without best values
         rows: list[Sequence[object]] = []
-        for group in self.groups:
-            if rows and group.rows:
+        for _, group in self.groups:
+            if rows and group:
                 rows.append(("",))
-            more = bool(self.more)
-            rows += [(row.label, *_marked(row.cells, marks), *([row.more] if more else [])) for row in group.rows]
+            rows += [(row.label, *_marked(row, marks), *([row.more] if self.more else [])) for row in group]
         names = (f"{name}{marks * ' '}" for name in self.names)
         headings = ("", *names, *((self.more,) if self.more else ()))
         upright = table(self.title, headings, rows, compact=self.compact)
@@ -66,19 +55,18 @@ class SideBySide(msgspec.Struct, frozen=True):
         if self.title:
             yield f"{self.title}\n"
         first = True
-        for group in self.groups:
-            columns = [(row.label, _marked(row.cells, marks)) for row in group.rows]
-            width = options.max_width
-            for part in parts("", self.names, columns, width, title=group.title, compact=self.compact):
+        for title, group in self.groups:
+            columns = [(row.label, _marked(row, marks)) for row in group]
+            for part in parts("", self.names, columns, options.max_width, title=title, compact=self.compact):
                 if self.compact and not first:
                     yield ""
                 yield part
                 first = False
 
 
-def spreads_table(rows: Sequence[FigureRow]) -> SideBySide:
-    """Return a table of distributions: mean, median, and percentiles."""
-    return SideBySide("", ("mean", "median", "p95", "max"), (RowGroup("", rows),))
+def spreads_table(rows: Sequence[Sequence[str]]) -> NarrowTable:
+    """Return a table of distributions: name, mean, median, 95th percentile and maximum."""
+    return NarrowTable("", ("", "mean", "median", "p95", "max"), rows)
 
 
 def counts(summary: object, *names: str) -> str:
@@ -86,8 +74,11 @@ def counts(summary: object, *names: str) -> str:
     return "".join(f", {getattr(summary, name):,} {name.replace('_', ' ')}" for name in names if getattr(summary, name))
 
 
-def _marked(cells: Iterable[ReplayCell], marks: int) -> list[Text]:
-    """Append the mark to the best value, and equally wide blanks to the rest."""
+def _marked(row: FigureRow, marks: int) -> list[Text]:
+    """Append the mark to the best values, and equally wide blanks to the rest."""
     from rich.text import Text
 
-    return [Text(f"{cell.text} {BEST}", style="bold") if cell.best else Text(cell.text + " " * marks) for cell in cells]
+    return [
+        Text(f"{text} {BEST}", style="bold") if place in row.best else Text(text + " " * marks)
+        for place, text in enumerate(row.texts)
+    ]
