@@ -96,7 +96,7 @@ def _words(found: Comparison, *, difference: bool) -> RenderableType:
 
 
 def _same(found: Comparison) -> Iterator[tuple[str, str]]:
-    from bftrain_replay.comparing.settings_differences import usual_settings
+    from bftrain_replay.comparing.compared_run import usual_settings
 
     same = found.making.same
     for name in ("log", "tasks"):

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from bftrain import text_formats
 from bftrain.node_units import NODE, in_words_of
-from bftrain_replay.comparing.compared_run import ComparedRun
-from bftrain_replay.comparing.settings_differences import SettingDifference
+from bftrain_replay.comparing.compared_run import ComparedRun, SettingDifference
 from bftrain_replay.run.headline import ABOVE, mark_of, ran_out
 from bftrain_replay.run.summary_figures import (
     FIGURE_OF,

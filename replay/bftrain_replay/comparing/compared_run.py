@@ -1,19 +1,29 @@
-"""The compared replays, each with its figures and its tasks."""
+"""The compared replays, the differences in their settings and inputs, and whether they can be compared."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from bftrain.errors import BadInput
+from bftrain.node_units import UNITS
 from bftrain.values import wire
 from bftrain_replay.rounds.round_result import ROUNDS, RoundSummary
 from bftrain_replay.run.result import ReplaySummary
 from bftrain_replay.run.run import Run
 from bftrain_replay.run.task_figures import TaskColumns
+from bftrain_replay.simulation.fixed_cluster import EndReason, FixedCluster
 from bftrain_replay.study_run import REPLAY
+
+_LEFT_ALONE: Final = "run the replay again, and do not edit its files"
+_PART: Final = ("window", "nodes", "skip_events")  # settings that select a part of the log
+_TELLING: Final = ("solver", "objective", "round_s", "policy")  # settings that identify a run
+_MEASURE: Final = "measure"
+_UNTIL: Final = "until_s"  # a round setting; replays store it outside their settings
+_IN_ROUNDS: Final = "time shared in rounds"
+_SHORT_SUM: Final = 12  # SHA-256 digits that distinguish files for people
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +45,10 @@ class ComparedRun:
             wire.convert(self.run.summary, RoundSummary if self.in_rounds else ReplaySummary)
         except BadInput as error:
             what = f"not the summary of a replay: {error.what}"
-            raise BadInput(what, where=where, fix="run the replay again, and do not edit its files") from error
+            raise BadInput(what, where=where, fix=_LEFT_ALONE) from error
+        if self.run.unit not in UNITS:
+            what = f"the unit must be one of {', '.join(UNITS)}, not {self.run.unit!r:.40}"
+            raise BadInput(what, where=where, fix=_LEFT_ALONE)
         return self.run.summary
 
     @property
@@ -72,3 +85,114 @@ class ComparedRun:
     def work_of_tasks(self) -> dict[str, tuple[float, float]]:
         """Return the samples and the node-hours of each task."""
         return {row["name"]: (row["done_samples"], row["node_h"]) for row in self.run.task_rows}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingDifference:
+    """By name (``settings.solver``, ``tasks``, ``versions.numpy``): ``differs`` for each replay, ``same`` once."""
+
+    differs: Mapping[str, tuple[Any, ...]]
+    same: Mapping[str, Any]
+
+
+def making_of(sides: Sequence[ComparedRun]) -> SettingDifference:
+    """Compare the settings, inputs, baselines and versions of all replays."""
+    # Replays and rounds have different settings: defaults of settings found on one side only have no meaning
+    mixed = len({side.in_rounds for side in sides}) > 1
+    summary = [dict(_settings_of(side, whole=not mixed)) for side in sides]
+    if same_tasks(sides):
+        for each in summary:  # ignores file names: equal tasks are the same input
+            each["tasks"] = summary[0]["tasks"]
+    if len(set(map(_nodes_of, sides))) == 1:
+        for each in summary:
+            each["log"] = summary[0]["log"]
+    names = list(dict.fromkeys(name for each in summary for name in each))
+    rows = {name: tuple(each.get(name) for each in summary) for name in names}
+    same = {name: values[0] for name, values in rows.items() if all(value == values[0] for value in values)}
+    return SettingDifference(differs={name: values for name, values in rows.items() if name not in same}, same=same)
+
+
+def hindrances(sides: Sequence[ComparedRun]) -> Iterator[str]:
+    """Yield reasons why these replays are not of the same idle time."""
+    on_clusters = all(side.cluster["nodes"] for side in sides)
+    logs = set(map(_nodes_of, sides))
+    if len(logs) > 1:
+        yield f"they are of {len(logs)} different {'clusters' if on_clusters else 'logs'}"
+        return
+    if on_clusters:
+        return  # cluster nodes are permanent
+    parts = {tuple(side.summary["settings"].get(name) or None for name in _PART) for side in sides}
+    measured = {(side.summary["idle_node_h"], side.summary["simulated_s"]) for side in sides}
+    if len(parts) > 1 and len(measured) > 1:  # the same part may be written in two ways
+        yield "they are of different parts of the log (window, nodes or skip_events)"
+
+
+def same_tasks(sides: Sequence[ComparedRun]) -> bool:
+    """Whether all were given the same tasks."""
+    return len({side.summary["inputs"]["tasks"]["sha256"] for side in sides}) == 1
+
+
+def rules_of(sides: Sequence[ComparedRun]) -> list[str]:
+    """Return the names of the progress rules."""
+    return sorted({_IN_ROUNDS if side.in_rounds else str(side.summary["settings"].get("semantics")) for side in sides})
+
+
+def measured_of(sides: Sequence[ComparedRun]) -> list[str]:
+    """Return the tasks that means include: all, or in rounds a subset."""
+    return list(dict.fromkeys(side.summary["settings"].get(_MEASURE) or "" for side in sides))
+
+
+def same_end(sides: Sequence[ComparedRun]) -> bool:
+    """Return whether all stopped at the same time, which makes unfinished tasks comparable."""
+    ends = {side.cluster["until_s"] for side in sides}
+    return len(ends) == 1 or all(side.cluster["why"] != EndReason.UNTIL for side in sides)
+
+
+def comparable(sides: Sequence[ComparedRun]) -> bool:
+    """Return whether more harvest, or less loss, is better: the same work, time and rules.
+
+    On permanent nodes the stop time depends on the replay. Rounds compare completion times instead of harvests: rules
+    may then differ, provided that the same tasks are measured.
+    """
+    if not same_tasks(sides) or not same_end(sides):
+        return False
+    lasted = {side.summary["simulated_s"] for side in sides}
+    in_rounds = any(side.in_rounds for side in sides)
+    as_long = len(lasted) == 1 or in_rounds or all(side.cluster["nodes"] for side in sides)
+    return as_long and (len(measured_of(sides)) if in_rounds else len(rules_of(sides))) == 1
+
+
+def _nodes_of(side: ComparedRun) -> str:
+    """Return an identity of the idle nodes of a replay."""
+    nodes = side.cluster["nodes"]
+    if not nodes:
+        return str(side.summary["inputs"]["log"]["sha256"])
+    by_kind = dict(sorted(nodes.items()))  # kinds in sorted order compare equal
+    return f"cluster {FixedCluster(nodes=by_kind).text}"
+
+
+def _settings_of(side: ComparedRun, *, whole: bool) -> Iterator[tuple[str, Any]]:
+    summary, cluster = side.summary, side.cluster
+    inputs, settings = summary["inputs"], summary["settings"]
+    yield "log", f"cluster {FixedCluster(nodes=cluster['nodes']).text}" if cluster["nodes"] else _input(inputs["log"])
+    yield "tasks", _input(inputs["tasks"])
+    yield "baseline", (summary.get("baseline") or {}).get("solver")
+    usual = usual_settings(side)
+    if _UNTIL not in settings and cluster["nodes"] and (whole or cluster["until_s"] is not None):
+        yield f"settings.{_UNTIL}", cluster["until_s"]
+    for name, value in settings.items():
+        if whole or name in _TELLING or value != usual.get(name):
+            yield f"settings.{name}", value
+    for name, version in summary["versions"].items():
+        # The settings contain the solver's name: list only differences that it does not imply
+        yield ("versions.solver" if name.startswith("solver ") else f"versions.{name}"), version
+
+
+def usual_settings(side: ComparedRun) -> Mapping[str, Any]:
+    """Return the default settings."""
+    usual: Mapping[str, Any] = wire.plain(side.run.kind.settings())
+    return usual
+
+
+def _input(file: Mapping[str, str]) -> str:
+    return f"{file['name'] or 'in memory'} ({file['sha256'][:_SHORT_SUM]})"

@@ -13,7 +13,7 @@ from bftrain import text_formats
 from bftrain.errors import BadInput, UsageError
 from bftrain.short_repr import ShortRepr
 from bftrain.values import checks
-from bftrain_replay.comparing import settings_differences
+from bftrain_replay.comparing import compared_run
 from bftrain_replay.comparing.compared_figures import COMMON_TASKS, ComparedReplays, FigureGroup, groups_of
 from bftrain_replay.comparing.compared_run import ComparedRun
 from bftrain_replay.run.decider_counts import sentence
@@ -103,18 +103,18 @@ def compare(
     if len(given) < 2:  # noqa: PLR2004 - fewer are no comparison
         raise UsageError("only one replay", fix="name the folders of two or more")
     sides = _sides(given, labels)
-    hindered = "; ".join(settings_differences.hindrances(sides))
+    hindered = "; ".join(compared_run.hindrances(sides))
     if hindered and not force:
         raise BadInput(
             f"these replays do not compare: {hindered}",
             where=", ".join(side.label for side in sides),
             fix="--force compares them anyway",
         )
-    groups = groups_of(sides, comparable=not hindered and settings_differences.comparable(sides))
+    groups = groups_of(sides, comparable=not hindered and compared_run.comparable(sides))
     return Comparison(
         sides=sides,
         groups=groups,
-        making=settings_differences.making_of(sides),
+        making=compared_run.making_of(sides),
         notes=(*_notes(sides), *_notes_on_u(sides), *_few_common_tasks(sides, groups)),
         forced=hindered,
     )
@@ -179,7 +179,7 @@ def _notes(sides: Sequence[ComparedRun]) -> Iterator[str]:
     elif short:
         yield f"the tasks ran out in {', '.join(short)}: U is not comparable there; compare harvests"
     yield from _differences(sides)
-    rules = settings_differences.rules_of(sides)
+    rules = compared_run.rules_of(sides)
     if len(rules) > 1:
         yield f"they follow different rules ({', '.join(rules)}): what counts as done and lost differs"
 
@@ -203,13 +203,13 @@ def _few_common_tasks(sides: Sequence[ComparedRun], groups: Sequence[FigureGroup
 
 
 def _differences(sides: Sequence[ComparedRun]) -> Iterator[str]:
-    if not settings_differences.same_tasks(sides):
+    if not compared_run.same_tasks(sides):
         yield "they were given different tasks: their figures are not of the same work, and none is marked as best"
-    measured = settings_differences.measured_of(sides)
+    measured = compared_run.measured_of(sides)
     if len(measured) > 1:
         texts = ", ".join(each or "all" for each in measured)
         yield f"their means are over different tasks ({texts}), and none is marked as best"
-    if not settings_differences.same_end(sides):
+    if not compared_run.same_end(sides):
         ends = {side.label: side.cluster["until_s"] for side in sides}
         texts = ", ".join(f"{of}: {'no bound' if at is None else text_formats.duration(at)}" for of, at in ends.items())
         yield f"they were stopped at different times ({texts}), and none is marked as best"

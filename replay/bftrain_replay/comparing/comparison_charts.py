@@ -13,7 +13,7 @@ from bftrain_replay.comparing.compared_run import ComparedRun
 from bftrain_replay.drawing.figure import TOOLTIP, ChartFigure, category, quantity
 from bftrain_replay.drawing.series import StepSeries, TimeAxis
 from bftrain_replay.drawing.theme import HUES
-from bftrain_replay.reporting.cumulative import CumulativeLine, over_ratios, over_time
+from bftrain_replay.reporting.cumulative import CumulativeLine, colour_scale, over_ratios, over_time
 from bftrain_replay.reporting.losses import CAUSES, IdleCause, node_hours
 from bftrain_replay.reporting.over_time import STEPS
 from bftrain_replay.run.headline import harvest_node_h
@@ -22,7 +22,6 @@ from bftrain_replay.run.tables import SECONDS_AN_HOUR
 
 _ROW: Final = 40  # pixels of a replay in a picture with one row each
 _POINTS: Final = 500  # maximum points per line
-_DASHES: Final = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))  # distinguishes lines that share a hue
 _SIZES: Final = ((1e15, "quadrillion"), (1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e3, "thousand"))
 _USEFUL: Final = "Work that counts"
 _UNUSED: Final = [cause.name for cause in CAUSES if not cause.lost]
@@ -190,7 +189,7 @@ def completions(sides: Sequence[ComparedRun]) -> ChartFigure | None:
         caption="The higher and the further to the left, the better. The gap between a line and "
         "100 % are unfinished tasks.",
         height=260,
-        spec=over_time(lines, "from submission to completion", _colour_scale(sides)),
+        spec=over_time(lines, "from submission to completion", colour_scale([side.label for side in sides])),
     )
 
 
@@ -215,7 +214,7 @@ def fairness(sides: Sequence[ComparedRun]) -> ChartFigure | None:
         caption="rho is the completion time divided by the time on 1/n of the pool, with n tasks in the system. "
         "Tasks right of the dashed line paid for other tasks; the further a line reaches, the less fair.",
         height=240,
-        spec=over_ratios(lines, "rho", _colour_scale(sides)),
+        spec=over_ratios(lines, "rho", colour_scale([side.label for side in sides])),
     )
 
 
@@ -250,26 +249,12 @@ def _lines(
         kept = np.unique(np.linspace(0, times.size - 1, min(times.size, _POINTS)).astype(np.int64))
         columns = {name: each[kept] / unit}
         series.append(StepSeries(times_s=times[kept], end_s=float(times[-1]), columns=columns, of=side.label))
-    y = {"field": name, "type": "quantitative", "title": name, "axis": {"tickCount": 5}}
+    y = quantity(name, title=name, axis={"tickCount": 5})
     spec = {
         "mark": {"type": "line", "strokeWidth": 2, "clip": True},
-        "encoding": {"x": moments.axis(), "y": y, **_colour_scale(sides)},
+        "encoding": {"x": moments.axis(), "y": y, **colour_scale([side.label for side in sides])},
     }
     return ChartFigure(moments=moments, series=series, spec=spec, **words)
-
-
-def _colour_scale(sides: Sequence[ComparedRun]) -> dict[str, Any]:
-    """Assign each replay a hue; when hues run out they repeat with dashes."""
-    labels = [side.label for side in sides]
-    hues = [HUES[place % len(HUES)] for place in range(len(labels))]
-    dashes = [list(_DASHES[place // len(HUES) % len(_DASHES)]) for place in range(len(labels))]
-    legend = {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 3, "labelLimit": 240}
-    apart: dict[str, Any] = {
-        "color": {"field": "of", "type": "nominal", "scale": {"domain": labels, "range": hues}, "legend": legend}
-    }
-    if len(labels) > len(HUES):
-        apart["strokeDash"] = {"field": "of", "type": "nominal", "scale": {"domain": labels, "range": dashes}}
-    return apart
 
 
 class MainLoss(NamedTuple):

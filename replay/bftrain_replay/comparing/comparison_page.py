@@ -12,8 +12,7 @@ from bftrain.node_units import word_of
 from bftrain.result_folder import write_page
 from bftrain_replay.comparing import comparison_charts
 from bftrain_replay.comparing.compared_figures import ComparedReplays
-from bftrain_replay.comparing.compared_run import ComparedRun
-from bftrain_replay.comparing.settings_differences import SettingDifference
+from bftrain_replay.comparing.compared_run import ComparedRun, SettingDifference
 from bftrain_replay.drawing.html_page import HtmlPage, HtmlTable, HtmlText, html
 from bftrain_replay.drawing.series import TimeAxis
 from bftrain_replay.run.headline import RAN_OUT, harvest_node_h, ran_out
