@@ -29,7 +29,7 @@ from bftrain_elastic.agent.process_tree import die_with
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.simulation.engine import KeepGoing
 from bftrain_replay.study.forked_pass import ForkedPass
-from bftrain_replay.sweeping.sweep_inputs import input_key, log_of, tasks_of
+from bftrain_replay.sweeping.sweep_inputs import input_key, loaded
 from bftrain_replay.sweeping.sweep_passes import PassOutcome, Stopping, SweepPass, Tell, failed, work
 
 # An encoded outcome, or the finished fraction of each running pass by its ID
@@ -116,7 +116,7 @@ def _run(jobs: Sequence[SweepPass], workers: int) -> Iterator[Message]:
     """Run all passes in children of this process."""
     waiting, shown = deque(jobs), dict[str, float]()
     running: dict[str, tuple[SweepPass, ForkedPass[bytes], float]] = {}  # passes, children, start times
-    uses = Counter[Hashable](key for job in jobs for key in _inputs_of(job))
+    uses = Counter[Hashable](input_key(source, job.seed) for job in jobs for source in (job.log, job.tasks))
     registry.load("solver", "exact")  # saves an import in most children; other solvers may start threads
     if any(isinstance(job.how, RoundSettings) for job in jobs):
         import scipy.optimize  # noqa: F401, PLC0415 - as above, 0.5 s; starts no thread
@@ -139,18 +139,12 @@ def _run(jobs: Sequence[SweepPass], workers: int) -> Iterator[Message]:
                 yield child.result or wire.encode(failed(job, died, time.monotonic() - start_s))
 
 
-def _inputs_of(job: SweepPass) -> tuple[Hashable, Hashable]:
-    return input_key(job.log, job.seed), input_key(job.tasks, job.seed)
-
-
 def _load_shared(job: SweepPass, uses: Counter[Hashable]) -> None:
     """Load the inputs that several passes need; a child loads other inputs."""
-    log, tasks = _inputs_of(job)
     with suppress(BftrainError, OSError):  # the pass reports an input that cannot be loaded
-        if uses[log] > 1:
-            log_of(job.log, job.seed)
-        if uses[tasks] > 1:
-            tasks_of(job.tasks, job.seed)
+        for source in (job.log, job.tasks):
+            if uses[input_key(source, job.seed)] > 1:
+                loaded(source, job.seed)
 
 
 def _outcome_of(job: SweepPass, keep_going: KeepGoing) -> bytes:

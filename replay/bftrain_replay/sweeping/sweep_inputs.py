@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -35,7 +35,7 @@ Tasks = tuple[TaskSpec, ...]
 
 MIX: Final = "mix"
 CLUSTER_JOBS: Final = "cluster"
-MOST_KEPT: Final = 16  # cached inputs of each kind; a sweep may generate many
+MOST_KEPT: Final = 32  # cached inputs; a sweep may generate many
 
 
 class SweepLog(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
@@ -226,35 +226,19 @@ LogSource = SweepLog | GeneratedLog | SweepCluster
 TaskSource = TaskFile | GeneratedTasks | ClusterTasks
 
 
-S = TypeVar("S", LogSource, TaskSource)
-
-
-def input_key(source: S, seed: int) -> tuple[S, int]:
+def input_key(source: LogSource | TaskSource, seed: int) -> tuple[LogSource | TaskSource, int]:
     """Return what identifies an input: the seed is 0 where it makes no difference."""
     return source, seed if source.uses_seed else 0
 
 
 @lru_cache(maxsize=MOST_KEPT)
-def _log(source: LogSource, seed: int) -> EventLog:
+def _loaded(source: LogSource | TaskSource, seed: int) -> EventLog | Tasks:
     return source.load(seed)
 
 
-@lru_cache(maxsize=MOST_KEPT)
-def _tasks(source: TaskSource, seed: int) -> Tasks:
-    return source.load(seed)
+def loaded(source: LogSource | TaskSource, seed: int) -> Any:  # noqa: ANN401 - a log, or tasks
+    """Return the log or the tasks; this process keeps the latest ones, until ``forget_inputs()``."""
+    return _loaded(*input_key(source, seed))
 
 
-def log_of(source: LogSource, seed: int) -> EventLog:
-    """Return a log; this process keeps the latest ones."""
-    return _log(*input_key(source, seed))
-
-
-def tasks_of(source: TaskSource, seed: int) -> Tasks:
-    """Return a set of tasks; this process keeps the latest ones."""
-    return _tasks(*input_key(source, seed))
-
-
-def forget_inputs() -> None:
-    """Load all inputs again when they are needed: files may have changed since."""
-    _log.cache_clear()
-    _tasks.cache_clear()
+forget_inputs = _loaded.cache_clear  # files may have changed since

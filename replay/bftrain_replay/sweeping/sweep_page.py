@@ -14,10 +14,9 @@ from bftrain import text_formats
 from bftrain.node_units import in_words_of
 from bftrain.text_formats import plain
 from bftrain_replay.drawing import vega
-from bftrain_replay.drawing.figure import ChartFigure
+from bftrain_replay.drawing.figure import ChartFigure, category, quantity
 from bftrain_replay.drawing.html_page import HtmlCell, HtmlPage, HtmlTable, HtmlText, html
 from bftrain_replay.run.headline import NOT_RANKED
-from bftrain_replay.run.summary_figures import BetterDirection
 from bftrain_replay.sweeping.sweep_spec import SEED, SweepSpec, Value
 from bftrain_replay.sweeping.sweep_table import (
     BASELINE,
@@ -105,29 +104,15 @@ def _figures(swept: SweptPoints) -> list[ChartFigure]:
 
 
 def _lead(rows: Sequence[PointRow], metric: MetricColumn) -> HtmlText | str:
-    """Return where the metric is best, and which option makes the largest difference."""
+    """Return where the metric is highest and lowest, and which option makes the largest difference."""
     names = [name for name in varied(rows) if name != SEED]
     found = spreads(rows, metric, names)
-    if not found:
-        return ""
-    most, least = (choose(found, key=lambda cells: found[cells].mean) for choose in (max, min))
-    best, worst = (least, most) if metric.figure.better is BetterDirection.LESS else (most, least)
-
-    def written(cells: Cells) -> str:
-        options = with_names(names, cells)
-        text = metric.format(found[cells].mean)
-        return text + (escape(f" with {options}").replace(" = ", "&nbsp;=&nbsp;") if options else "")
-
-    title = metric.heading
-    over = f", on average over {text_formats.counted(found[best].count, 'seed')}" if found[best].count > 1 else ""
-    if len(found) == 1:
-        return HtmlText(f"{title}{over}: <strong>{written(best)}</strong>.")
-    ends = ("at best", "at worst") if metric.figure.better else ("at most", "at least")
-    text = f"{title}{over}: <strong>{written(best)}</strong> {ends[0]}, {written(worst)} {ends[1]}"
+    if len(found) < 2:  # noqa: PLR2004 - one point, or one with several seeds
+        return "".join(f"{metric.heading}: {spread.text(metric)}." for spread in found.values())
+    most, _, least = escape(_says(rows, metric, names)).partition("; ")
     name, low, high = _ranked(rows, metric)[0]
-    return HtmlText(
-        f"{text}; <strong>{escape(name)}</strong> makes the largest difference: {low} to {high} on average."
-    )
+    difference = f"<strong>{escape(name)}</strong> makes the largest difference: {low} to {high} on average."
+    return HtmlText(f"{metric.heading}, <strong>{most[:1].lower()}{most[1:]}</strong>; {least} The option {difference}")
 
 
 def _ranked(rows: Sequence[PointRow], metric: MetricColumn) -> list[tuple[str, str, str]]:
@@ -305,10 +290,6 @@ def _lines(
     )
 
 
-def _field(name: str, kind: str, **more: object) -> dict[str, Any]:
-    return {"field": name, "type": kind, **more}
-
-
 def file_name(text: str) -> str:
     """Return the file name of a chart without the dot of ``tasks.count``, which would look like a suffix."""
     return text.replace(".", "-")
@@ -321,7 +302,7 @@ def _layers(
     axis = {"format": metric.axis[2], "tickCount": 6}
     unit = metric.axis[1]
     title = f"{metric.title}, {unit}" if unit else metric.title
-    y = _field("mean", "quantitative", title=title, axis=axis, scale={"zero": False})
+    y = quantity("mean", title=title, axis=axis, scale={"zero": False})
     each = {"detail": {"field": "line", "type": "nominal"}}
     faint = {"opacity": 0.3} if many else {"opacity": 1}
     own = {"transform": [{"filter": f"datum.kind == '{_REPLAY}'"}]}
@@ -347,7 +328,7 @@ def _dashes(kinds: Sequence[MetricColumn]) -> dict[str, Any]:
     shown = [_REPLAY, *(_KINDS[kind.column] for kind in kinds[1:])]
     scale = {"domain": [_REPLAY, *_KINDS.values()], "range": [[1, 0], [2, 3], [7, 3]]}
     legend = {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 2, "values": shown}
-    return {"strokeDash": _field("kind", "nominal", scale=scale, legend=legend)}
+    return {"strokeDash": category("kind", scale=scale, legend=legend)}
 
 
 def _hues(
@@ -379,20 +360,20 @@ def _color(hue: Sequence[str], hues: Sequence[str]) -> dict[str, Any]:
     if not hue:
         return {"value": "@used"}
     legend = {"title": ", ".join(hue), "symbolType": "circle", "symbolOpacity": 1, "columns": 8}
-    return _field("hue", "nominal", scale={"domain": list(hues)}, sort=list(hues), legend=legend)
+    return category("hue", scale={"domain": list(hues)}, sort=list(hues), legend=legend)
 
 
 def _x(name: str, values: Sequence[Value]) -> dict[str, Any]:
     """Return the axis of an option: categories for names, linear for numbers, logarithmic for a large range."""
     if any(isinstance(value, str) for value in values):
         look = {"labelAngle": 0, "labelLimit": 220, "grid": False}
-        return _field("x", "nominal", sort=[plain(value) for value in values], title=name, axis=look)
+        return category("x", sort=[plain(value) for value in values], title=name, axis=look)
     numbers = [float(value) for value in values]
     wide = min(numbers) > 0.0 and max(numbers) / min(numbers) > _LOG_FROM
     ticks = {"values": numbers} if len(numbers) <= _MOST_TICKS else {"tickCount": 8}
     scale = {**({"type": "log"} if wide else {"zero": False}), "nice": False, "padding": 14}
     axis = {"format": ".4~g", "labelOverlap": "greedy", "grid": False, **ticks}
-    return _field("x", "quantitative", title=name, scale=scale, axis=axis)
+    return quantity("x", title=name, scale=scale, axis=axis)
 
 
 def label(cells: Cells) -> str:

@@ -53,8 +53,8 @@ from bftrain_replay.sweeping.sweep_inputs import (
     Tasks,
     TaskSource,
     forget_inputs,
-    log_of,
-    tasks_of,
+    input_key,
+    loaded,
 )
 from bftrain_replay.sweeping.sweep_spec import SweepPoint, SweepSpec
 
@@ -198,7 +198,6 @@ class _Planner:
         self._spec = spec
         self._logs: dict[Hashable, tuple[str, str]] = {}  # hashes of content and provenance
         self._tasks: dict[Hashable, _Contents] = {}
-        self._metrics: dict[str, Objective | None] = {}  # ``None`` if unavailable here; the replay reports the reason
         self.passes: dict[str, SweepPass] = {}
 
     def needs(self, point: SweepPoint) -> PointNeeds:
@@ -211,30 +210,26 @@ class _Planner:
             except BadValue as error:
                 raise self._spec.wrong(error.what, "measure", error.fix) from error
             return PointNeeds(self._need(RunKind.ROUNDS, point, settings), "", "")
-        if settings.objective not in self._metrics:
-            try:
-                objective = resolve_objective(absolute_name(settings.objective, self._spec.document.folder))
-            except BftrainError:
-                objective = None
-            self._metrics[settings.objective] = objective
-        objective = self._metrics[settings.objective]
         replay = self._need(RunKind.REPLAY, point, settings)
         baseline = yardsticks = ""
         if point.baseline:
             baseline = self._need(RunKind.REPLAY, point, replace(settings, solver=point.baseline))
         if self._spec.yardsticks and not point.cluster:
-            ideal = ideally(settings, objective or throughput)
+            objective: Objective = throughput  # if its own is unavailable here, the replay reports the reason
+            with suppress(BftrainError):
+                objective = resolve_objective(absolute_name(settings.objective, self._spec.document.folder))
+            ideal = ideally(settings, objective)
             yardsticks = self._need(RunKind.YARDSTICKS, point, replace(ideal, **_NO_COSTS))
         return PointNeeds(replay, baseline, yardsticks)
 
     def _need(self, kind: RunKind, point: SweepPoint, settings: ReplaySettings | RoundSettings) -> str:
         log, tasks = point.nodes_of(self._spec), self._spec.tasks(point.tasks, point.changes)
         seed = settings.seed
-        key = log, seed if log.uses_seed else None
+        key = input_key(log, seed)
         if key not in self._logs:
             with self._named("log", "logs", point.log):
-                loaded = log_of(log, seed)
-                self._logs[key] = loaded.sha256, origin_sha256(loaded)
+                content: EventLog = loaded(log, seed)
+                self._logs[key] = content.sha256, origin_sha256(content)
         contents = self._contents(tasks, seed, point)
         inputs = PassInputs(log, *self._logs[key], tasks, contents.sha256)
         counted = contents.free_sha256 if kind is RunKind.YARDSTICKS else ""
@@ -242,10 +237,10 @@ class _Planner:
         return self.passes.setdefault(found.id, found).id
 
     def _contents(self, source: TaskSource, seed: int, point: SweepPoint) -> _Contents:
-        key = source, seed if source.uses_seed else None
+        key = input_key(source, seed)
         if key not in self._tasks:
             with self._named("tasks", "task_sets", point.tasks):
-                tasks = tasks_of(source, seed)
+                tasks: Tasks = loaded(source, seed)
             self._tasks[key] = _Contents(len(tasks), tasks_sha256(tasks), tasks_sha256(without_costs(tasks)))
         return self._tasks[key]
 
@@ -351,12 +346,6 @@ class OutcomeFile:
             file.truncate(whole)
             if whole == 0:
                 self._append(wire.encode(_Heading(format=FORMAT)))
-                with suppress(OSError):  # some file systems sync no folders
-                    number = os.open(self._path.parent, os.O_RDONLY)
-                    try:
-                        os.fsync(number)
-                    finally:
-                        os.close(number)
         except BaseException:
             file.close()
             raise
@@ -452,8 +441,8 @@ def work(job: SweepPass, watch: Watch, log: EventLog | None = None, tasks: Tasks
         return True
 
     try:
-        log = log_of(job.log, job.seed) if log is None else log
-        tasks = tasks_of(job.tasks, job.seed) if tasks is None else tasks
+        log = loaded(job.log, job.seed) if log is None else log
+        tasks = loaded(job.tasks, job.seed) if tasks is None else tasks
         return _worked(job, log, tasks, go_on, begun)
     except PassStopped:
         raise
@@ -483,11 +472,11 @@ def _done(job: SweepPass, wall_s: float, warnings: tuple[str, ...], **found: Any
 
 def _worked(job: SweepPass, log: EventLog, tasks: Tasks, go_on: Watch, begun: float) -> PassOutcome:
     _check_same(job, log, tasks)
-    settings = job.how
+    settings, cluster = job.how, job.log.cluster if isinstance(job.log, SweepCluster) else None
     if isinstance(settings, RoundSettings):
         return _in_rounds(job, settings, log, tasks, go_on)
-    if isinstance(job.log, SweepCluster):
-        return _on_cluster(job, job.log, settings, tasks, go_on, begun)
+    if cluster is not None:
+        cluster.check(tasks)
 
     def going(name: str, simulated_s: float, _decisions: int) -> bool:
         share = simulated_s / span_s
@@ -495,8 +484,10 @@ def _worked(job: SweepPass, log: EventLog, tasks: Tasks, go_on: Watch, begun: fl
             share = _CEILING_SHARE * share if name == CEILING else _CEILING_SHARE + (1.0 - _CEILING_SHARE) * share
         return go_on(share)
 
-    passes = StudyPasses(log, tasks, check_parts(settings), going)
-    span_s = passes.part.span_s or 1.0
+    passes = StudyPasses(log, tasks, check_parts(settings), going, fixed=cluster is not None)
+    span_s = (passes.part.span_s or 1.0) if cluster is None else _expected_s(tasks, cluster.until_s)
+    if cluster is not None:
+        return _replayed(job, passes, settings, cluster.log, begun)
     if job.made_from.kind is RunKind.YARDSTICKS:
         ceiling, dedicated = passes.ceiling(), passes.dedicated()
         odd = tuple(odd_decisions({passes.ceiling_words: ceiling}))
@@ -505,20 +496,6 @@ def _worked(job: SweepPass, log: EventLog, tasks: Tasks, go_on: Watch, begun: fl
     found = _replayed(job, passes, settings, lambda _: passes.part, begun)
     warnings = (*found.warnings, *doubts.caveats)
     return replace(found, doubtful_share=doubts.share, log_source=doubts.source, unit=doubts.unit, warnings=warnings)
-
-
-def _on_cluster(
-    job: SweepPass, nodes: SweepCluster, settings: ReplaySettings, tasks: Tasks, go_on: Watch, begun: float
-) -> PassOutcome:
-    cluster = nodes.cluster
-    cluster.check(tasks)
-    span_s = _expected_s(tasks, nodes.until_s)
-
-    def going(_name: str, simulated_s: float, _decisions: int) -> bool:
-        return go_on(simulated_s / span_s)
-
-    passes = StudyPasses(cluster.log(), tasks, check_parts(settings), going, fixed=True)
-    return _replayed(job, passes, settings, cluster.log, begun)
 
 
 def _replayed(
