@@ -193,10 +193,7 @@ def median_of(values: NDArray[np.float64], counts: NDArray[np.int64]) -> float:
 
 
 def _merged(keys: list[NDArray[Any]], sums: list[NDArray[np.int64]]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    key, numbers = np.concatenate(keys), np.concatenate(sums)
-    if not key.size:
-        return key, numbers
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    begins = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
-    return key[begins], np.add.reduceat(numbers[order], begins)
+    key, place = np.unique(np.concatenate(keys), return_inverse=True)
+    found = np.zeros(key.size, dtype=np.int64)
+    np.add.at(found, place, np.concatenate(sums))
+    return key, found

@@ -105,7 +105,7 @@ def _slowdown(tasks: TaskColumns) -> ChartFigure | None:
         f"Half of the finished tasks took up to {text_formats.ratio(float(np.median(whole)))} times "
         f"their shortest possible time, the slowest {text_formats.ratio(float(whole[-1]))} times."
     )
-    hues = ["@used"] if len(lines) == 1 else list(HUES)
+    hues = ["@used"] if len(lines) == 1 else HUES
     return ChartFigure(
         name="slowdown",
         title="Slowdown" if len(lines) == 1 else "Slowdown by user",

@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain_replay.drawing.figure import category, quantity
+from bftrain_replay.drawing.theme import HUES
 
 _POINTS: Final = 500  # maximum points per line
 _UNITS: Final = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 _ROOM: Final = 1.03  # factor beyond the largest value on a logarithmic axis, to show the line's end
 _LOG_AXIS_RATIO: Final = 12.0  # longest over median; above this ratio a linear axis would only show the longest
+_DASHES: Final = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))  # distinguishes lines that share a hue
 _FEW_PERCENT: Final = 2.0
 _WIDEST: Final = 1e5  # maximum ratio of the longest to the shortest value shown
 _NARROWEST: Final = 1.5  # minimum ratio of the limits of a logarithmic axis
@@ -85,12 +87,19 @@ def over_ratios(lines: Sequence[CumulativeLine], title: str, colours: Mapping[st
     return {"layer": [_spec(rows, x, colours), rule]}
 
 
-def colour_scale(names: Sequence[str], hues: Sequence[str]) -> dict[str, Any]:
-    """Return the colours of lines by their names, with a legend if there are several."""
-    legend = {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 3, "labelLimit": 240}
-    shown = legend if len(names) > 1 else None
-    scale = {"domain": list(names), "range": list(hues[: len(names)])}
-    return {"color": category("of", scale=scale, legend=shown)}
+def colour_scale(names: Sequence[str], hues: Sequence[str] = HUES, **look: object) -> dict[str, Any]:
+    """Return the colours of lines by their names; when hues run out they repeat with dashes.
+
+    The legend, which looks like lines unless ``look`` changes it, is left out for a single line.
+    """
+    legend = {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 3, "labelLimit": 240, **look}
+    colours = [hues[place % len(hues)] for place in range(len(names))]
+    scale = {"domain": list(names), "range": colours}
+    found = {"color": category("of", scale=scale, legend=legend if look or len(names) > 1 else None)}
+    if len(names) > len(hues):
+        dashes = [_DASHES[place // len(hues) % len(_DASHES)] for place in range(len(names))]
+        found["strokeDash"] = category("of", scale={"domain": list(names), "range": dashes})
+    return found
 
 
 def _spec(rows: Sequence[Mapping[str, Any]], x: Mapping[str, Any], colours: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from bftrain_replay.drawing.figure import ChartFigure, StateChanges, StateRaster
 from bftrain_replay.drawing.series import TimeAxis, median
 from bftrain_replay.run.run import Run
 from bftrain_replay.run.tables import SECONDS_AN_HOUR
+
+T = TypeVar("T")
 
 STEPS: Final = {"type": "area", "interpolate": "step-after", "clip": True}
 _LINE: Final = {"type": "line", "interpolate": "step-after", "clip": True, "strokeWidth": 2.5}
@@ -95,7 +97,7 @@ def rows(moments: TimeAxis, title: str, key: Mapping[str, str]) -> dict[str, Any
 
 LETTERS: Final = 3_000_000  # page budget in characters; larger charts round time to coarser steps
 # Number of time steps over the whole run; 0: no rounding
-ROUNDINGS: Final = (0, 1 << 14, 1 << 13, 1 << 12, 1 << 11, 1 << 10, 1 << 9)
+_ROUNDINGS: Final = (0, 1 << 14, 1 << 13, 1 << 12, 1 << 11, 1 << 10, 1 << 9)
 _CHANGES: Final = 5_000_000  # more than that would not fit anyway
 _BUSY, _IDLE, _FIRST_TASK = 0, 1, 2
 
@@ -105,7 +107,12 @@ def holders(run: Run) -> ChartFigure:
     letters = 2 * LETTERS // 3 if run.others else LETTERS  # long task lists take part of the room
     names, held = run.log.node_names, run.holdings
     grouped = groups_of_nodes(run.log, run.summary["settings"].get("racks"))
-    drawn, step_s = _fitting(run, _node_rows(names, grouped), letters)
+    ordered = _node_rows(names, grouped)
+    drawn, step_s = finest(
+        run.end_s,
+        lambda step_s, last: _holders_raster(run, ordered, step_s, None if last else _CHANGES),
+        lambda drawn: drawn.size <= letters,
+    )
     others = f" {other_tasks(run)} have one colour together." if run.others else ""
     says = f"No {run.node} was ever given to a task"
     if len(held):
@@ -156,15 +163,15 @@ def _owner(run: Run) -> str:
     return "the simulated scheduler" if source == SIMULATED else "the batch queue"
 
 
-def _fitting(run: Run, ordered: _OrderedNodes, letters: int) -> tuple[StateRaster, float]:
-    """Return the finest raster that fits into this many characters, and the length of its time steps.
+def finest(end_s: float, draw: Callable[[float, bool], T | None], fits: Callable[[T], bool]) -> tuple[T, float]:
+    """Return the drawing with the shortest time steps that fits, and their length; 0 for exact times.
 
-    0 if it has none.
+    ``draw`` gets the length of a step, and whether it is the last attempt, which is always taken.
     """
-    for steps in ROUNDINGS:
-        step_s = run.end_s / steps if steps else 0.0
-        drawn = _holders_raster(run, ordered, step_s, _CHANGES if steps != ROUNDINGS[-1] else None)
-        if drawn is not None and (drawn.size <= letters or steps == ROUNDINGS[-1]):
+    for steps in _ROUNDINGS:
+        step_s, last = end_s / steps if steps else 0.0, steps == _ROUNDINGS[-1]
+        drawn = draw(step_s, last)
+        if drawn is not None and (last or fits(drawn)):
             return drawn, step_s
     raise AssertionError("the coarsest is always taken")
 

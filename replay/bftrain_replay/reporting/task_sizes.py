@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -26,7 +26,7 @@ from bftrain_replay.drawing.html_page import HtmlTable, value_table
 from bftrain_replay.drawing.series import counted, median_of, sum_by_key
 from bftrain_replay.drawing.theme import SHADES
 from bftrain_replay.reporting.completion import lost_share
-from bftrain_replay.reporting.over_time import NARROW, ROUNDINGS, other_tasks, rounding, rows
+from bftrain_replay.reporting.over_time import NARROW, finest, other_tasks, rounding, rows
 from bftrain_replay.run.run import Run
 from bftrain_replay.run.tables import SECONDS_AN_HOUR
 from bftrain_replay.simulation.run_records import AllocationBlock
@@ -94,9 +94,13 @@ def _sizes_raster(run: Run) -> tuple[StateRaster, float, float]:
         some, first = drawn[row], place[low] - drawn[low]
         rows = int(place[high - 1] - first)
         parts.append(in_order(place[row[some]] - 1 - first, when[some], size[some], rows=rows, end_s=end_s))
-    changes, step_s = _coarse(parts, end_s)
+    rounded, step_s = finest(
+        end_s,
+        lambda step_s, _: [part.rounded(step_s) for part in parts] if step_s else parts,
+        lambda parts: sum(map(len, parts)) <= _SIZE_CHANGES,
+    )
     raster = StateRaster(
-        changes=changes,
+        changes=StateChanges.joined(rounded),
         rows=[held.tasks[number] for number in order[drawn].tolist()],
         labels=[f"no {run.node}", *(text_formats.counted(number, run.node) for number in range(1, largest + 1))],
         colours=["@busy", *(shade(number, largest) for number in range(1, largest + 1))],
@@ -105,16 +109,6 @@ def _sizes_raster(run: Run) -> tuple[StateRaster, float, float]:
         tasks_are="rows",
     )
     return raster, held_s / ran_s if ran_s else 0.0, step_s
-
-
-def _coarse(parts: Sequence[StateChanges], end_s: float) -> tuple[StateChanges, float]:
-    """Return all changes of the parts, in the finest time steps that keep them few enough, and the step length."""
-    for steps in ROUNDINGS:
-        step_s = end_s / steps if steps else 0.0
-        rounded = [part.rounded(step_s) for part in parts] if step_s else parts
-        if sum(map(len, rounded)) <= _SIZE_CHANGES or steps == ROUNDINGS[-1]:
-            return StateChanges.joined(rounded), step_s
-    raise AssertionError("the coarsest is always taken")
 
 
 _Moved = tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.int32]]

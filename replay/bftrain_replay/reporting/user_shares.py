@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain import text_formats
-from bftrain_replay.drawing.figure import ChartFigure, category, quantity
+from bftrain_replay.drawing.figure import ChartFigure, quantity
 from bftrain_replay.drawing.html_page import HtmlTable, value_table
 from bftrain_replay.drawing.series import StepSeries
 from bftrain_replay.drawing.theme import HUES
+from bftrain_replay.reporting.cumulative import colour_scale
 from bftrain_replay.reporting.over_time import NARROW
 from bftrain_replay.run.run import Run
 from bftrain_replay.run.summary_figures import FIGURE_OF
@@ -83,7 +84,7 @@ def shares_so_far(run: Run) -> ChartFigure | None:
             "encoding": {
                 "x": run.moments.axis(),
                 "y": quantity("share", title=f"of the {run.node}-time", axis={"format": ".0%", "tickCount": 5}),
-                "color": _colours(shown, symbolType="stroke", symbolStrokeWidth=3),
+                **colour_scale(shown, labelLimit=120),
             },
         },
         narrow=NARROW,
@@ -111,14 +112,6 @@ def _series(user: str, edges: NDArray[np.float64], columns: Mapping[str, NDArray
     return StepSeries(times_s=edges[:-1], end_s=float(edges[-1]), columns=columns, of=user)
 
 
-def _colours(users: Sequence[str], **legend: object) -> dict[str, Any]:
-    return category(
-        "of",
-        scale={"domain": list(users), "range": list(HUES[: len(users)])},
-        legend={"title": None, "labelLimit": 120, **legend},
-    )
-
-
 def stacked(series: Sequence[StepSeries], labels: Sequence[str], run: Run) -> ChartFigure:
     """Return stacked nodes of users, one series per user; ``labels`` describes each user's total share."""
     moments, node = run.moments, run.node
@@ -140,7 +133,7 @@ def stacked(series: Sequence[StepSeries], labels: Sequence[str], run: Run) -> Ch
             "encoding": {
                 "x": moments.axis(),
                 "y": quantity("nodes", stack="zero", title=f"{node}s", axis={"tickCount": 5}),
-                "color": _colours(shown),
+                **colour_scale(shown, labelLimit=120, symbolType="square", symbolStrokeWidth=0),
                 "order": quantity("place"),
             },
         },
