@@ -204,7 +204,7 @@ class _Planner:
         """Return the passes of a point."""
         settings = point.settings
         if isinstance(settings, RoundSettings):
-            contents = self._contents(self._spec.tasks(point.tasks, point.changes), settings.seed, point)
+            contents = self._contents(point.tasks_of(self._spec), settings.seed, point)
             try:
                 settings.check_measured(contents.tasks)
             except BadValue as error:
@@ -223,7 +223,7 @@ class _Planner:
         return PointNeeds(replay, baseline, yardsticks)
 
     def _need(self, kind: RunKind, point: SweepPoint, settings: ReplaySettings | RoundSettings) -> str:
-        log, tasks = point.nodes_of(self._spec), self._spec.tasks(point.tasks, point.changes)
+        log, tasks = point.nodes_of(self._spec), point.tasks_of(self._spec)
         seed = settings.seed
         key = input_key(log, seed)
         if key not in self._logs:

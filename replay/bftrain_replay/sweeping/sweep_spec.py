@@ -29,7 +29,7 @@ from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study.study import check_cluster
 from bftrain_replay.sweeping import sweep_inputs
-from bftrain_replay.sweeping.sweep_inputs import LogSource, SweepCluster
+from bftrain_replay.sweeping.sweep_inputs import LogSource, SweepCluster, SweepLog, TaskFile, TaskSource
 
 Key = str | int  # a name, or the index of a table among several of the same name
 
@@ -161,11 +161,12 @@ def _number(document: TomlDocument, given: Mapping[str, Any], key: str, *keys: K
     return float(value)
 
 
-S = TypeVar("S", bound=sweep_inputs.LogSource | sweep_inputs.TaskSource)
+S = TypeVar("S", bound=msgspec.Struct)
 
 KEYS: Final = ("title", *INPUTS, "fixed", "grid", "cases", "logs", "task_sets", "yardsticks", "plot")
 
 RELATIVE: Final = "paths are relative to the folder of the sweep file"
+_SETS: Final = {"log": "logs", "tasks": "task_sets"}  # tables of named inputs
 _LOG_FORMS: Final = "write the name of a file, or { nodes = 128, days = 2 } to generate one"
 _TASK_FORMS: Final = 'write the name of a file, or { kind = "mix", count = 40 } to generate them'
 
@@ -184,8 +185,8 @@ class SweepSpec:
     fixed: Options
     cases: tuple[Options, ...]
     axes: Mapping[str, tuple[Value, ...]]
-    logs: Mapping[str, sweep_inputs.LogSource]
-    task_sets: Mapping[str, sweep_inputs.TaskSource]
+    logs: Mapping[str, LogSource | TaskSource]
+    task_sets: Mapping[str, LogSource | TaskSource]
     yardsticks: bool  # whether to also replay a ceiling and a dedicated pool
     plot: tuple[str, ...]  # columns of the table that the page draws; none: the usual ones
 
@@ -207,30 +208,18 @@ class SweepSpec:
         """Build the error about an option, at the place of its values."""
         return self.document.wrong(what, *self.place_of(option), fix=fix)
 
-    def log(self, name: str, changes: Options | None = None) -> sweep_inputs.LogSource:
-        """Return the log called ``name``, or in a file of that name, with the point's changes."""
-        source = self.logs.get(name) or sweep_inputs.SweepLog(path=_file(self.document, name, *self.place_of("log")))
-        return self._changed(source, name, "log", changes or {})
-
-    def tasks(self, name: str, changes: Options | None = None) -> sweep_inputs.TaskSource:
-        """Return the tasks called ``name``, or in a file of that name, with the point's changes."""
-        source = self.task_sets.get(name) or sweep_inputs.TaskFile(
-            path=_file(self.document, name, *self.place_of("tasks"))
-        )
-        changed = self._changed(source, name, "tasks", changes or {})
-        if not isinstance(changed, sweep_inputs.ClusterTasks):
-            return changed
-        return _with_speeds(self.document, changed, *self.place_of("tasks.speeds"))
-
-    def _changed(self, source: S, name: str, of: str, changes: Options) -> S:
-        """Return a generated input with other options, by their dotted names."""
+    def source(self, of: str, name: str, changes: Options) -> Any:  # noqa: ANN401 - a source of a log, or of tasks
+        """Return the ``log`` or the ``tasks`` called ``name``, or in a file of that name, with the point's changes."""
+        source = (self.logs if of == "log" else self.task_sets).get(name)
+        if source is None:
+            source = _source(self.document, of, name, *self.place_of(of))
         own = {option: value for option, value in changes.items() if input_of(option) == of}
+        known = type(source).__struct_fields__
         for option in own:
-            scaled = isinstance(source, sweep_inputs.TaskFile) and option == "tasks.rate"
-            if isinstance(source, (sweep_inputs.SweepLog, sweep_inputs.TaskFile)) and not scaled:
-                fix = f"name a generated one in [{'logs' if of == 'log' else 'task_sets'}]"
+            scaled = isinstance(source, TaskFile) and option == "tasks.rate"
+            if isinstance(source, SweepLog | TaskFile) and not scaled:
+                fix = f"name a generated one in [{_SETS[of]}]"
                 raise self.wrong(f"'{name}' is a file, which has no such option", option, fix)
-            known = type(source).__struct_fields__
             if option.partition(".")[2] not in known:
                 fix = suggestion(option.partition(".")[2], known)
                 raise self.wrong(f"'{name}' has no such option", option, fix)
@@ -238,9 +227,10 @@ class SweepSpec:
             return source
         given = wire.plain(source) | {option.partition(".")[2]: value for option, value in own.items()}
         try:
-            return wire.convert(given, type(source))
+            changed = wire.convert(given, type(source))
         except BadInput as error:
             raise self.wrong(error.what, next(iter(own))) from error
+        return _with_speeds(self.document, changed, *self.place_of("tasks.speeds"))
 
 
 def read_spec(given: Path | str | Mapping[str, Any], folder: Path | None = None) -> SweepSpec:
@@ -265,8 +255,8 @@ def _spec(document: TomlDocument, called: str) -> SweepSpec:
         fixed=_fixed(document),
         cases=tuple(_options(document, case, "cases", place) for place, case in _tables(document, "cases")) or ({},),
         axes=_axes(document),
-        logs={name: _log(document, given, "logs", name) for name, given in logs.items()},
-        task_sets={name: _tasks(document, given, "task_sets", name) for name, given in task_sets.items()},
+        logs={name: _source(document, "log", given, "logs", name) for name, given in logs.items()},
+        task_sets={name: _source(document, "tasks", given, "task_sets", name) for name, given in task_sets.items()},
         yardsticks=_of_kind(document, "yardsticks", bool, "true or false", default=True),
         plot=tuple(_of_kind(document, "plot", list, "a list of columns", default=[])),
     )
@@ -316,30 +306,23 @@ def _check_together(spec: SweepSpec) -> None:
             raise document.wrong(f"names no {names[0]}", fix=f'write {names[0]} = "FILE" at the top{or_nodes}')
 
 
-def _log(document: TomlDocument, given: object, *keys: Key) -> sweep_inputs.LogSource:
+def _source(document: TomlDocument, of: str, given: object, *keys: Key) -> LogSource | TaskSource:
+    """Return a log or tasks: a file, or a table of options to generate them."""
     if isinstance(given, str):
-        return sweep_inputs.SweepLog(path=_file(document, given, *keys))
-    return _generated(document, given, sweep_inputs.GeneratedLog, _LOG_FORMS, *keys)
-
-
-def _tasks(document: TomlDocument, given: object, *keys: Key) -> sweep_inputs.TaskSource:
-    if isinstance(given, str):
-        return sweep_inputs.TaskFile(path=_file(document, given, *keys))
+        path = _existing(document, given, document.data.get(_SETS[of]) or (), *keys)
+        return SweepLog(path=path) if of == "log" else TaskFile(path=path)
+    if of == "log":
+        return _generated(document, given, sweep_inputs.GeneratedLog, _LOG_FORMS, *keys)
     if isinstance(given, Mapping) and given.get("kind") == sweep_inputs.CLUSTER_JOBS:
-        return _with_speeds(
-            document, _generated(document, given, sweep_inputs.ClusterTasks, _TASK_FORMS, *keys), *keys, "speeds"
-        )
+        made = _generated(document, given, sweep_inputs.ClusterTasks, _TASK_FORMS, *keys)
+        return _with_speeds(document, made, *keys, "speeds")
     return _generated(document, given, sweep_inputs.GeneratedTasks, _TASK_FORMS, *keys)
 
 
-def _with_speeds(document: TomlDocument, tasks: sweep_inputs.ClusterTasks, *keys: Key) -> sweep_inputs.ClusterTasks:
-    """Return the tasks with an absolute path of their throughput table."""
-    return replace(tasks, speeds=_existing(document, tasks.speeds, (), *keys)) if tasks.speeds else tasks
-
-
-def _file(document: TomlDocument, name: str, *keys: Key) -> str:
-    named = "logs" if keys[0] == "logs" or "log" in keys else "task_sets"
-    return _existing(document, name, document.data.get(named) or (), *keys)
+def _with_speeds(document: TomlDocument, source: S, *keys: Key) -> S:
+    """Return the source with an absolute path of its throughput table, if it has one."""
+    speeds = getattr(source, "speeds", "")
+    return replace(source, speeds=_existing(document, speeds, (), *keys)) if speeds else source
 
 
 def _existing(document: TomlDocument, name: str, known: Iterable[str], *keys: Key) -> str:
@@ -437,7 +420,13 @@ class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
         """Return the source of its nodes."""
         if self.cluster:
             return SweepCluster(text=self.cluster, until_s=self.until_s)
-        return spec.log(self.log, self.changes)
+        found: LogSource = spec.source("log", self.log, self.changes)
+        return found
+
+    def tasks_of(self, spec: SweepSpec) -> TaskSource:
+        """Return the source of its tasks."""
+        found: TaskSource = spec.source("tasks", self.tasks, self.changes)
+        return found
 
 
 def points_of(spec: SweepSpec) -> tuple[SweepPoint, ...]:
@@ -514,7 +503,7 @@ def _check(spec: SweepSpec, point: SweepPoint) -> None:
     elif not point.log:
         fix = "give every case exactly one"
         raise spec.document.wrong("a point has neither a log nor a cluster", "cases", fix=fix)
-    point.nodes_of(spec), spec.tasks(point.tasks, point.changes)
+    point.nodes_of(spec), point.tasks_of(spec)
     for name, path in plugin_files.tables(point.settings, spec.document.folder):
         if not path.is_file():
             raise spec.wrong(f"there is no file {path}", name, RELATIVE)
