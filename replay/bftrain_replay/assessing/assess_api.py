@@ -18,12 +18,11 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log
 from bftrain_replay.assessing import assess_page
-from bftrain_replay.assessing.assessment import AssessmentInputs, LogAssessment, assess_log
+from bftrain_replay.assessing.assessment import AssessmentInputs, LogAssessment, NodePrices, assess_log
 from bftrain_replay.assessing.figure_text import headline
 from bftrain_replay.assessing.handback import jobs_of
 from bftrain_replay.assessing.replayed_sample import EVENTS, replay_sample
 from bftrain_replay.assessing.what_if import models_of
-from bftrain_replay.assessing.worth import NodePrices
 from bftrain_replay.run.harvest_by_block import interval
 from bftrain_replay.run.provenance import file_name
 from bftrain_replay.simulation.replay_settings import ReplaySettings

@@ -13,7 +13,7 @@ import numpy as np
 
 from bftrain import summaries, text_formats
 from bftrain.taskfiles.records import Profile
-from bftrain.values import wire
+from bftrain.values import checks, wire
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import EventLog
@@ -23,7 +23,6 @@ from bftrain_replay.assessing.handback import UPPER_BOUND, BatchJobs, HandbackEf
 from bftrain_replay.assessing.node_groups import DAYS, HOURS, GroupHarvest, LocalSteps, NodeGroups, harvest_of_groups
 from bftrain_replay.assessing.replayed_sample import ReplayedHarvest, ReplayedSample, summed
 from bftrain_replay.assessing.what_if import MOST_TASKS_FACTOR, Alternatives, MixRow, WhatIfRow, replay_alternatives
-from bftrain_replay.assessing.worth import NodePrices, WeeklyWorth, worth_of
 from bftrain_replay.run.harvest_by_block import EstimatedFigure, HarvestCurve
 from bftrain_replay.simulation import progress_kept
 from bftrain_replay.simulation.replay_settings import ReplaySettings
@@ -32,6 +31,59 @@ from bftrain_replay.study.study import check_kinds
 from bftrain_replay.sweeping.alternatives import ReplayFiles, RunPasses
 
 FORMAT: Final = "bftrain assess 1"
+_WATTS_A_KW: Final = 1000.0
+_GRAMS_A_TONNE: Final = 1e6
+
+
+class NodePrices(msgspec.Struct, frozen=True, kw_only=True):
+    """Power of an idle, a busy and a powered-down node, and prices of energy, its carbon dioxide and node-hours.
+
+    All prices are in ``currency``. ``None``: not known, so figures that need it are left out; without
+    ``off_watts`` idle nodes stay powered.
+    """
+
+    idle_watts: float | None = None
+    busy_watts: float | None = None
+    off_watts: float | None = None  # power of a node switched off while idle
+    kwh_price: float | None = None
+    co2_g_per_kwh: float | None = None
+    node_hour_price: float | None = None
+    currency: str = "EUR"
+
+    def __post_init__(self) -> None:
+        """Check that no number is below 0, and that a busy node draws no less than an idle one."""
+        if not (self.currency.isprintable() and self.currency.strip()):
+            checks.reject(self, "currency", "is empty", "write a code such as USD")
+        for name in self.__struct_fields__[:-1]:
+            checks.optional_number(self, name, at_least=0.0)
+        if (self.idle_watts is None) != (self.busy_watts is None):
+            checks.reject(self, "busy_watts", "requires idle_watts", "give both, as idle=100,busy=400")
+        if self.idle_watts is not None and self.busy_watts is not None and self.busy_watts < self.idle_watts:
+            checks.reject(self, "busy_watts", "is less than idle_watts", "give both, as idle=100,busy=400")
+        if self.off_watts is not None and (self.idle_watts is None or self.off_watts > self.idle_watts):
+            checks.reject(self, "off_watts", "is more than idle_watts", "give all three, as idle=100,busy=400,off=5")
+
+    @property
+    def extra_kw(self) -> float | None:
+        """The power difference between a busy and an unused node."""
+        if self.idle_watts is None or self.busy_watts is None:
+            return None
+        unused_watts = self.idle_watts if self.off_watts is None else self.off_watts
+        return (self.busy_watts - unused_watts) / _WATTS_A_KW
+
+
+class WeeklyWorth(msgspec.Struct, frozen=True, kw_only=True):
+    """The worth of a week; ``None`` where a price or a power is unknown.
+
+    ``value`` is the harvest at the price of node-hours, ``energy_cost`` the cost of the extra energy, ``net`` the
+    difference.
+    """
+
+    energy_kwh: EstimatedFigure | None = None
+    co2_t: EstimatedFigure | None = None
+    energy_cost: EstimatedFigure | None = None
+    value: EstimatedFigure | None = None
+    net: EstimatedFigure | None = None
 
 
 class CauseFigure(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +235,7 @@ def assess_log(
         start_cost_s=own_start_s,
         mixes=others[1],
         prices=inputs.prices,
-        worth=worth_of(inputs.prices, lambda counts, holds: sample.a_week(counts * harvest + holds * used)),
+        worth=_worth(inputs.prices, lambda counts, holds: sample.a_week(counts * harvest + holds * used)),
         handback=None
         if inputs.handback_delay_s is None
         else effect_of(log, sample.blocks, inputs.handback_delay_s, inputs.jobs, start_s),
@@ -191,6 +243,23 @@ def assess_log(
         assumptions=tuple(_assumptions(inputs, sample, workload, start_s)),
         settings=settings,
         command=inputs.command,
+    )
+
+
+def _worth(prices: NodePrices, a_week: Callable[[float, float], EstimatedFigure]) -> WeeklyWorth:
+    """Return the worth of a week.
+
+    ``a_week(h, u)`` estimates h times the useful node-hours plus u times the allocated ones: only useful hours have a
+    value, while all allocated hours draw energy.
+    """
+    price, extra_kw, kwh_price, carbon = prices.node_hour_price, prices.extra_kw, prices.kwh_price, prices.co2_g_per_kwh
+    cost = None if extra_kw is None or kwh_price is None else extra_kw * kwh_price
+    return WeeklyWorth(
+        energy_kwh=None if extra_kw is None else a_week(0.0, extra_kw),
+        co2_t=None if extra_kw is None or carbon is None else a_week(0.0, extra_kw * carbon / _GRAMS_A_TONNE),
+        energy_cost=None if cost is None else a_week(0.0, cost),
+        value=None if price is None else a_week(price, 0.0),
+        net=None if price is None or cost is None else a_week(price, -cost),
     )
 
 

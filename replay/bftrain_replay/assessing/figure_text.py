@@ -7,10 +7,9 @@ from typing import Final
 
 from bftrain import text_formats
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S
-from bftrain_replay.assessing.assessment import LogAssessment
+from bftrain_replay.assessing.assessment import LogAssessment, WeeklyWorth
 from bftrain_replay.assessing.handback import UPPER_BOUND, HandbackEffect
 from bftrain_replay.assessing.what_if import MixRow
-from bftrain_replay.assessing.worth import WeeklyWorth
 from bftrain_replay.reporting.losses import CAUSES
 from bftrain_replay.run.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, interval, too_narrow
 

@@ -22,7 +22,7 @@ from bftrain_datasets.log.edits import with_kinds
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import holds_log, load_log
 from bftrain_replay.assessing import assess_page
-from bftrain_replay.assessing.assessment import AssessmentInputs, assess_log
+from bftrain_replay.assessing.assessment import AssessmentInputs, NodePrices, assess_log
 from bftrain_replay.assessing.figure_text import (
     SURE_BELOW,
     batch_jobs,
@@ -35,7 +35,6 @@ from bftrain_replay.assessing.figure_text import (
 from bftrain_replay.assessing.handback import BatchJobs, jobs_of
 from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedHarvest, ReplayedSample, replay_sample
 from bftrain_replay.assessing.what_if import LEAD, NOTICE, TASKS, models_of
-from bftrain_replay.assessing.worth import NodePrices
 from bftrain_replay.commands.progress import watched
 from bftrain_replay.commands.sensitivity import SideReplays
 from bftrain_replay.run.harvest_by_block import interval
