@@ -24,7 +24,7 @@ from bftrain_replay.reporting.completion import (
 from bftrain_replay.reporting.losses import CAUSES, hints, meanings, waterfall
 from bftrain_replay.reporting.over_time import holders, nodes
 from bftrain_replay.reporting.task_sizes import idle_pieces, model_table, sizes
-from bftrain_replay.reporting.user_shares import shares_so_far, users_over_time
+from bftrain_replay.reporting.user_shares import user_charts
 from bftrain_replay.run import decider_counts, headline
 from bftrain_replay.run.harvest_by_block import WeeklyHarvest, interval, too_narrow
 from bftrain_replay.run.headline import ENOUGH_WORK, RAN_OUT, harvest_node_h, idle_on_average, ran_out
@@ -46,7 +46,7 @@ _LEFT_BY: Final = {
 
 def own_charts(run: Run) -> tuple[ChartFigure, ...]:
     """Draw the charts of the replay alone, which takes most of the time of a page."""
-    over_time = (nodes(run), sizes(run), users_over_time(run), shares_so_far(run), holders(run))
+    over_time = (nodes(run), sizes(run), *user_charts(run), holders(run))
     found = (*over_time, *completion_charts(run), idle_pieces(run))
     return tuple(chart for chart in found if chart is not None)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +25,6 @@ _NO_USER: Final = "no user"
 _RESERVED_LABELS: Final = frozenset({OTHERS, _NO_USER})  # labels reserved for non-user groups
 _CALLED: Final = "user '"
 _SPREADS: Final = ("completion_s", "slowdown", "rho")
-_MOST_COMPARED: Final = 2  # users that a sentence can compare
 _STRETCHES: Final = 2000  # number of time intervals to average over
 
 
@@ -48,26 +47,29 @@ def by_user(tasks: TaskColumns, most: int) -> list[tuple[str, NDArray[np.bool_]]
     return [*((named(user), belongs[user]) for user in kept), (OTHERS, others)]
 
 
-def users_over_time(run: Run) -> ChartFigure | None:
-    """Return stacked nodes by user over time; ``None`` if tasks have no users."""
+def user_charts(run: Run) -> list[ChartFigure]:
+    """Return stacked nodes by user over time, and with several users their shares so far; nothing without users."""
     edges, until = _held(run)
-    series = [_series(user, edges, {"nodes": np.diff(node_s) / np.diff(edges)}) for user, node_s in until.items()]
-    whole = float(sum(node_s[-1] for node_s in until.values())) or 1.0
-    labels = [f"{user} {text_formats.percent(float(node_s[-1]) / whole)}" for user, node_s in until.items()]
-    return stacked(series, labels, run) if series else None
+    users = list(until)
+    if not users:
+        return []
 
+    def series(name: str, values: Iterable[NDArray[np.float64]]) -> list[StepSeries]:
+        every = zip(users, values, strict=True)
+        end_s = float(edges[-1])
+        return [StepSeries(times_s=edges[:-1], end_s=end_s, columns={name: each}, of=user) for user, each in every]
 
-def shares_so_far(run: Run) -> ChartFigure | None:
-    """Return each user's cumulative share of allocated node-time; ``None`` for fewer than two users."""
-    edges, until = _held(run)
-    if len(until) < _MOST_COMPARED:
-        return None
     whole = np.sum(list(until.values()), axis=0)[1:]
-    shown = list(until)
-    series = [
-        _series(user, edges, {"share": np.divide(node_s[1:], whole, out=np.zeros(whole.size), where=whole > 0.0)})
-        for user, node_s in until.items()
-    ]
+    shares = [np.divide(each[1:], whole, out=np.zeros(whole.size), where=whole > 0.0) for each in until.values()]
+    labels = [f"{user} {text_formats.percent(float(share[-1]))}" for user, share in zip(users, shares, strict=True)]
+    means = (np.diff(each) / np.diff(edges) for each in until.values())
+    found = [stacked(series("nodes", means), labels, run)]
+    return [*found, _shares(series("share", shares), run)] if len(users) > 1 else found
+
+
+def _shares(series: Sequence[StepSeries], run: Run) -> ChartFigure:
+    """Return each user's cumulative share of allocated node-time."""
+    shown = [part.of for part in series]
     says = f"In the end {shown[0]} had most of the tasks' {run.node}-time, {shown[-1]} least."
     return ChartFigure(
         name="shares",
@@ -106,10 +108,6 @@ def _held(run: Run) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]
             theirs = of_user[block.task]
             found[user] += _since(block.from_s[theirs], edges) - _since(block.to_s[theirs], edges)
     return edges, found
-
-
-def _series(user: str, edges: NDArray[np.float64], columns: Mapping[str, NDArray[np.float64]]) -> StepSeries:
-    return StepSeries(times_s=edges[:-1], end_s=float(edges[-1]), columns=columns, of=user)
 
 
 def stacked(series: Sequence[StepSeries], labels: Sequence[str], run: Run) -> ChartFigure:
