@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -20,14 +19,7 @@ if TYPE_CHECKING:
     from bftrain.journal import JournalStep
 
 _MADE_BY: Final = "made by bftrain journal export from the journal"
-F = TypeVar("F", bound=Callable[..., Any])
 _journal_file = click.argument("path", metavar="JOURNAL", type=click.Path(path_type=Path))
-
-
-def _output(metavar: str, text: str) -> Callable[[F], F]:
-    """Return the option for the file to write."""
-    path = click.Path(path_type=Path)
-    return click.option("-o", "--output", "target", metavar=metavar, type=path, required=True, help=text)
 
 
 @click.group(cls=CommandGroup)
