@@ -11,18 +11,8 @@ from bftrain.files import write_text
 from bftrain.node_units import word_of, words_of
 from bftrain.result_folder import ResultKind
 from bftrain.version import CITATION
+from bftrain_replay.assessing import figure_text
 from bftrain_replay.assessing.assessment import LogAssessment, PartOfTime
-from bftrain_replay.assessing.figure_text import (
-    SURE_BELOW,
-    WEEKS_A_YEAR,
-    causes,
-    certainty,
-    headline,
-    mix_name,
-    on_calendar,
-    open_questions,
-    worth_rows,
-)
 from bftrain_replay.assessing.what_if import LEAD, TASKS
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import TOOLTIP, ChartFigure, category, quantity
@@ -39,13 +29,13 @@ _GROUPS: Final = 8  # maximum rows; the last row sums up all further groups
 def page(found: LogAssessment) -> HtmlPage:
     """Build the page."""
     log, words, node = found.log, words_of(found.log.unit), word_of(found.log.unit)
-    zone = log.time_zone if on_calendar(found) else "from the start of the log"
+    zone = log.time_zone if figure_text.on_calendar(found) else "from the start of the log"
     hours = _bars("hours", f"Nodes at work by hour of the day ({zone})", found.hours, node)
     weekdays = _bars("weekdays", "Nodes at work by day of the week", found.days, node)
     curve = _saturation(found, node)
     ordered = sorted(found.groups, key=lambda each: -each.harvest.median)
     shown = len(ordered) if len(ordered) <= _GROUPS else _GROUPS - 1
-    unanswered = (f"Not answered here: {text[:1].lower()}{text[1:]}" for text in open_questions(found))
+    unanswered = (f"Not answered here: {text[:1].lower()}{text[1:]}" for text in figure_text.open_questions(found))
     return HtmlPage(
         template="assess.html",
         title=words("Possible work on the idle nodes"),
@@ -58,17 +48,17 @@ def page(found: LogAssessment) -> HtmlPage:
             "name": Path(log.name).name,
             "node": node,
             "hours": f"{node}-hours",
-            "on_calendar": on_calendar(found),
-            "headline": words(headline(found)),
-            "certainty": words(certainty(found)),
+            "on_calendar": figure_text.on_calendar(found),
+            "headline": words(figure_text.headline(found)),
+            "certainty": words(figure_text.certainty(found)),
             "waits": found.handback,
             "worth": found.worth,
             "currency": found.prices.currency,
             "hours_a_week": HOURS_A_WEEK,
-            "weeks_a_year": WEEKS_A_YEAR,
-            "sure_below": SURE_BELOW,
-            "co2": list(worth_rows(found))[-1][1:] if found.worth.co2_t else (),
-            "causes": [(words(name.lower()), node_h, share) for name, node_h, share in causes(found)],
+            "weeks_a_year": figure_text.WEEKS_A_YEAR,
+            "sure_below": figure_text.SURE_BELOW,
+            "co2": list(figure_text.worth_rows(found))[-1][1:] if found.worth.co2_t else (),
+            "causes": [(words(name.lower()), node_h, share) for name, node_h, share in figure_text.causes(found)],
             "what_ifs": [
                 (_WHAT_IFS.get(row.what, "{}").format(row.label), row)
                 for row in found.what_ifs
@@ -77,7 +67,7 @@ def page(found: LogAssessment) -> HtmlPage:
             "groups": ordered[:shown],
             "other_groups": ordered[shown:],
             "grouped_by": words(_GROUP_TITLES.get(found.groups_by, "")),
-            "mixes": [(mix_name(row, found.mixes), row) for row in found.mixes],
+            "mixes": [(figure_text.mix_name(row, found.mixes), row) for row in found.mixes],
             "assumptions": list(map(words, (*found.assumptions, *unanswered))),
             "cite": CITATION,
             "interval": interval,

@@ -10,6 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
 
+from rich.console import Group, RenderableType
+from rich.text import Text
+
 from bftrain import text_formats
 from bftrain.cli.output import show, table
 from bftrain.cli.settings import settings_of_kind
@@ -21,17 +24,8 @@ from bftrain_datasets.commands.records import read_records, refusal, report, row
 from bftrain_datasets.log.edits import with_kinds
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import holds_log, load_log
-from bftrain_replay.assessing import assess_page
+from bftrain_replay.assessing import assess_page, figure_text
 from bftrain_replay.assessing.assessment import AssessmentInputs, NodePrices, assess_log
-from bftrain_replay.assessing.figure_text import (
-    SURE_BELOW,
-    batch_jobs,
-    causes,
-    certainty,
-    headline,
-    mix_name,
-    worth_rows,
-)
 from bftrain_replay.assessing.handback import BatchJobs, jobs_of
 from bftrain_replay.assessing.replayed_sample import EVENTS, ReplayedHarvest, ReplayedSample, replay_sample
 from bftrain_replay.assessing.what_if import LEAD, NOTICE, TASKS, models_of
@@ -43,8 +37,6 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rich.console import RenderableType
 
     from bftrain.cli.output import Output
     from bftrain.values.task import TaskSpec
@@ -150,11 +142,11 @@ def _jobs(asked: SimpleNamespace, log: EventLog, options: ImportOptions | None, 
 def next_step(found: LogAssessment, files: Sequence[Path], *, is_log: bool) -> str:
     """Return the command that helps most: settle doubts, state prices, or check a site for a live run."""
     names = shlex.join(map(str, files))
-    if found.sure.median < SURE_BELOW * found.harvest.median:
+    if found.sure.median < figure_text.SURE_BELOW * found.harvest.median:
         return f"settle the doubtful idle time: bftrain import {names} --dry-run"
     if not found.harvest.median > 0.0:
         return f"see the reason: bftrain {'inspect' if is_log else 'import'} {names}"
-    if not any(worth_rows(found)):
+    if not any(figure_text.worth_rows(found)):
         return f"add its value: bftrain assess {names} --node-watts idle=150,busy=500 --price-kwh 0.20"
     return "try it: bftrain live --example slurm > site.toml; bftrain live check --config site.toml"
 
@@ -172,23 +164,20 @@ _MIXES: Final = 3
 
 def in_words(found: LogAssessment) -> RenderableType:
     """Return the assessment in 24 lines or fewer."""
-    from rich.console import Group
-    from rich.text import Text
-
     log, words = found.log, words_of(found.log.unit)
     heading = f"{Path(log.name).name}: {text_formats.counted(log.nodes, 'node')}, {text_formats.duration(log.span_s)}"
     rows = [(words(name), *others) for name, *others in _rows(found)]
     figures = table("", (words("node-hours a week"), "", "of idle"), rows, left=(0,), compact=True)
     worth = "; ".join(
-        f"{name} {interval(figure)}{f' {unit}' if unit else ''}" for name, figure, unit in worth_rows(found)
+        f"{name} {interval(figure)}{f' {unit}' if unit else ''}" for name, figure, unit in figure_text.worth_rows(found)
     )
     more = [Text(words(f"A week: {worth}."))] if worth else []
     if found.handback is not None:
-        more.append(Text(words(batch_jobs(found.handback))))
+        more.append(Text(words(figure_text.batch_jobs(found.handback))))
     return Group(
         Text(words(heading)),
-        Text(words(f"{headline(found)}.")),
-        Text(words(f"{certainty(found)}.")),
+        Text(words(f"{figure_text.headline(found)}.")),
+        Text(words(f"{figure_text.certainty(found)}.")),
         figures,
         *more,
         *_if(found),
@@ -198,7 +187,7 @@ def in_words(found: LogAssessment) -> RenderableType:
 
 def _rows(found: LogAssessment) -> Iterator[tuple[str, str, str]]:
     yield "idle", interval(found.idle), ""
-    for name, node_h, share in list(causes(found))[:_CAUSES]:
+    for name, node_h, share in list(figure_text.causes(found))[:_CAUSES]:
         yield (
             f"  less: {name[:1].lower()}{name[1:]}",
             interval(node_h),
@@ -212,8 +201,6 @@ def _rows(found: LogAssessment) -> Iterator[tuple[str, str, str]]:
 
 def _if(found: LogAssessment) -> Iterator[RenderableType]:
     """Yield a line for each other assumption with its result."""
-    from rich.text import Text
-
     for words, kinds in _IF.items():
         labels = [
             f"{row.label}: {text_formats.count(row.harvest.median)}{' (assumed)' if row.assumed else ''}"
@@ -226,8 +213,9 @@ def _if(found: LogAssessment) -> Iterator[RenderableType]:
 
 def _mixes(found: LogAssessment) -> Iterator[RenderableType]:
     """Yield a line on the tasks with the most work."""
-    from rich.text import Text
-
-    labels = [f"{mix_name(row, found.mixes)}: {text_formats.count(row.work.median)}" for row in found.mixes[:_MIXES]]
+    labels = [
+        f"{figure_text.mix_name(row, found.mixes)}: {text_formats.count(row.work.median)}"
+        for row in found.mixes[:_MIXES]
+    ]
     if labels:
         yield Text(f"Most work per week, in hours on a single node: {', '.join(labels)}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec.structs import replace
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from bftrain import text_formats
 from bftrain.node_units import words_of
@@ -21,9 +23,6 @@ from bftrain_replay.simulation.node_time_ledger import UnusedReason
 from bftrain_replay.study.study import ReplayStudy
 from bftrain_replay.study_run import plain_figures
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 _REASONS: Final = 2  # rows: the largest reasons for unused nodes
 _LEAST_SHARE: Final = 0.0005  # fraction of the idle node-time; smaller values would show as 0.0 %
 _SECOND_MS: Final = 1000.0
@@ -32,9 +31,6 @@ _TIMES_WIDE: Final = 14  # letters of 0.04 / 0.69 ms
 
 def in_words(study: ReplayStudy, title: str) -> RenderableType:
     """Return the figures of all replays side by side."""
-    from rich.console import Group
-    from rich.text import Text
-
     result, words = study.result, words_of(study.part.unit)
     columns = replays(study)
     rows = tuple(replace(row, label=words(row.label)) for row in _rows(tuple(columns.values())))
