@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
+from msgspec.structs import fields
 
 from bftrain import (
     Action,
@@ -16,22 +17,17 @@ from bftrain import (
     Decision,
     Entity,
     Event,
-    Grow,
     Limits,
     NodesJoined,
     NodesLeft,
     Plan,
     Quality,
-    Release,
     ResourceSpeeds,
     Settings,
-    Shrink,
     Solution,
     SpeedCurve,
     SpreadSpeed,
     SpreadSpeeds,
-    Start,
-    Stop,
     TaskCancelled,
     TaskFailed,
     TaskFinished,
@@ -43,6 +39,7 @@ from bftrain import (
     Termination,
 )
 
+T = TypeVar("T")
 LARGEST = 2**63 - 1
 
 texts = st.text()  # what programs say: anything at all, lone surrogates included
@@ -71,10 +68,6 @@ def bounds(draw: DrawFn, largest: int = LARGEST) -> dict[str, int]:
     return {"min_nodes": smallest, "max_nodes": draw(st.integers(smallest, largest))}
 
 
-costs = st.fixed_dictionaries(
-    {}, optional=dict.fromkeys(("grow_cost_s", "shrink_cost_s", "start_cost_s", "weight"), amounts)
-)
-
 batches = st.builds(
     BatchScaling, initial=st.integers(1, LARGEST), noise_scale=amounts, per_node=st.none() | st.integers(1, LARGEST)
 )
@@ -96,86 +89,83 @@ resources = st.sampled_from(
 )
 
 
-@st.composite
-def task_specs(draw: DrawFn) -> TaskSpec:
-    more = st.fixed_dictionaries(
-        {},
-        optional={
-            "work_samples": st.none() | positive,
-            "submit_s": times,
-            "deadline_s": st.none() | times,
-            "user": st.just("") | names,
-            "campaign": st.just("") | names,
-            "batch": st.none() | batches,
-            "spread": st.none() | spreads,
-            "resources": st.none() | resources,
-            "curves": st.dictionaries(st.just("") | names, curves(), max_size=2),
-        },
-    )
-    return TaskSpec(name=draw(names), curve=draw(curves()), **draw(bounds()), **draw(costs), **draw(more))
+some_curves = st.dictionaries(st.just("") | names, curves(), max_size=2)
+# Fields that mean the same in every value
+FIELDS: dict[str, SearchStrategy[Any]] = {
+    **dict.fromkeys(("name", "task", "solver", "objective", "admission", "placement"), names),
+    **dict.fromkeys(("user", "campaign", "fallback", "kind"), st.just("") | names),
+    **dict.fromkeys(("time_s", "submit_s"), times),
+    **dict.fromkeys(("deadline_s", "deadline_in_s", "work_left_samples", "bound"), st.none() | times),
+    **dict.fromkeys(("grow_cost_s", "shrink_cost_s", "start_cost_s", "weight", "wall_s", "solve_s"), amounts),
+    **dict.fromkeys(("age_s", "held_node_s", "done_samples", "relative_gap", "solver_gap"), amounts),
+    **dict.fromkeys(("horizon_s", "solver_deadline_s"), positive),
+    **dict.fromkeys(("max_tasks", "threads", "solver_threads", "max_failures"), st.integers(1, LARGEST)),
+    **dict.fromkeys(("solver_words", "reason"), texts),
+    "curve": curves(),
+    "curves": some_curves,
+    "batch": st.none() | batches,
+    "spread": st.none() | spreads,
+    "resources": st.none() | resources,
+    "work_samples": st.none() | positive,
+    "nodes": some_nodes,
+    "cause": st.sampled_from(Cause),
+    "kinds": kinds_by_name,
+    "entities": st.dictionaries(
+        names, st.builds(Entity, weight=positive, nodes=st.none() | st.integers(1, LARGEST)), max_size=2
+    ),
+    "prices": st.dictionaries(names, positive, max_size=2),
+}
 
 
-@st.composite
-def competing_tasks(draw: DrawFn, size: int | None = None) -> CompetingTask:
-    more = st.fixed_dictionaries(
-        {},
-        optional={
-            "work_left_samples": st.none() | times,
-            "deadline_in_s": st.none() | times,
-            "curves": st.dictionaries(st.just("") | names, curves(), max_size=2),
-            "user": st.just("") | names,
-            "batch": st.none() | batches,
-            **dict.fromkeys(("age_s", "held_node_s", "done_samples"), amounts),
-        },
-    )
-    return CompetingTask(
-        name=draw(names),
-        size=draw(st.integers(0, LARGEST)) if size is None else size,
-        curve=draw(curves()),
-        **draw(bounds()),
-        **draw(costs),
-        **draw(more),
-    )
+def built(kind: type[T], /, **more: SearchStrategy[Any]) -> SearchStrategy[T]:
+    """Build values of a struct: its fields by their names, or those of ``more``; now and then a default is left."""
+    drawn = {field.name: field for field in fields(kind) if field.name in FIELDS and field.name not in more}
+    needed = {name: FIELDS[name] for name, field in drawn.items() if field.required}
+    optional = {name: FIELDS[name] for name in drawn.keys() - needed.keys()}
+    given = st.fixed_dictionaries({**needed, **more}, optional=dict(sorted(optional.items())))
+    return given.map(lambda values: kind(**values))
+
+
+def sized(kind: type[T], /, **more: SearchStrategy[Any]) -> SearchStrategy[T]:
+    """Build tasks with a range of sizes."""
+    return bounds().flatmap(lambda both: built(kind, **{name: st.just(size) for name, size in both.items()}, **more))
+
+
+def task_specs() -> SearchStrategy[TaskSpec]:
+    return sized(TaskSpec)
+
+
+def competing_tasks(size: int | None = None) -> SearchStrategy[CompetingTask]:
+    size_of_task = st.integers(0, LARGEST) if size is None else st.just(size)
+    return sized(CompetingTask, size=size_of_task, kind=st.just(""), curve=curves())
 
 
 @st.composite
 def problems(draw: DrawFn) -> AllocationProblem:
     tasks = draw(st.lists(competing_tasks(size=draw(st.integers(0, 9))), max_size=3, unique_by=lambda task: task.name))
-    pool = draw(st.integers(sum(task.size for task in tasks), LARGEST))
-    some = draw(st.integers(0, pool - sum(task.size for task in tasks)))
-    return AllocationProblem(
-        pool=pool,
-        horizon_s=draw(positive),
-        objective=draw(names),
-        tasks=tuple(tasks),
-        pools=draw(st.sampled_from(({}, {"": pool}, {"": pool - some, "v100": some}))),
-        entities=draw(st.dictionaries(names, st.builds(Entity, weight=positive), max_size=2)),
-        prices=draw(st.dictionaries(names, positive, max_size=2)),
-    )
+    held = sum(task.size for task in tasks)
+    pool = draw(st.integers(held, LARGEST))
+    some = draw(st.integers(0, pool - held))
+    pools = st.sampled_from(({}, {"": pool}, {"": pool - some, "v100": some}))
+    return draw(built(AllocationProblem, pool=st.just(pool), tasks=st.just(tuple(tasks)), pools=pools))
 
 
-limits = st.builds(Limits, deadline_s=positive, relative_gap=amounts, threads=st.integers(1, LARGEST))
+limits = built(Limits, deadline_s=positive)
 
 
 @st.composite
 def solutions(draw: DrawFn) -> Solution:
-    common: dict[str, Any] = {
-        "solver": draw(names),
-        "solver_words": draw(texts),
-        "wall_s": draw(amounts),
-        "bound": draw(st.none() | times),
-        "kinds": draw(kinds_by_name),
-    }
     termination = draw(st.sampled_from(Termination))
-    proven = termination is Termination.OPTIMAL
-    quality = Quality.PROVEN if proven else draw(st.sampled_from(Quality))
+    quality = Quality.PROVEN if termination is Termination.OPTIMAL else draw(st.sampled_from(Quality))
     none = quality is Quality.NONE
-    return Solution(
-        sizes={} if none else draw(sizes_by_name),
-        value=draw(st.none() | times) if none else draw(times),
-        termination=termination,
-        quality=quality,
-        **common,
+    return draw(
+        built(
+            Solution,
+            sizes=st.just({}) if none else sizes_by_name,
+            value=st.none() | times if none else times,
+            termination=st.just(termination),
+            quality=st.just(quality),
+        )
     )
 
 
@@ -190,79 +180,39 @@ def plans(draw: DrawFn) -> Plan:
     return Plan(holdings=holdings)
 
 
-causes = st.sampled_from(Cause)
-actions: SearchStrategy[Action] = st.one_of(
-    st.builds(Release, nodes=some_nodes),
-    st.builds(Start, nodes=some_nodes, task=names),
-    st.builds(Grow, nodes=some_nodes, task=names),
-    st.builds(Shrink, nodes=some_nodes, task=names, cause=causes),
-    st.builds(Stop, nodes=some_nodes, task=names, cause=causes),
-)
+actions: SearchStrategy[Action] = st.one_of([built(kind) for kind in get_args(Action)])
+_measured = dict.fromkeys(("grow_cost_s", "shrink_cost_s", "start_cost_s", "work_left_samples"), st.none() | amounts)
 events: SearchStrategy[Event] = st.one_of(
-    st.builds(NodesJoined, time_s=times, nodes=node_lists, kind=st.just("") | names),
-    st.builds(NodesLeft, time_s=times, nodes=node_lists),
-    st.builds(TaskSubmitted, time_s=times, spec=task_specs()),
-    st.builds(TaskFinished, time_s=times, task=names),
-    st.builds(TaskCancelled, time_s=times, task=names),
-    st.builds(TaskPaused, time_s=times, task=names),
-    st.builds(TaskResumed, time_s=times, task=names),
-    st.builds(TaskFailed, time_s=times, task=names, reason=texts),
-    st.builds(
-        TaskMeasured,
-        time_s=times,
-        task=names,
-        curve=st.none() | curves(),
-        curves=st.none() | st.dictionaries(st.just("") | names, curves(), max_size=2),
-        grow_cost_s=st.none() | amounts,
-        shrink_cost_s=st.none() | amounts,
-        start_cost_s=st.none() | amounts,
-        work_left_samples=st.none() | amounts,
-    ),
+    *(built(kind, nodes=node_lists) for kind in (NodesJoined, NodesLeft)),
+    built(TaskSubmitted, spec=task_specs()),
+    *(built(kind) for kind in (TaskFinished, TaskCancelled, TaskPaused, TaskResumed, TaskFailed)),
+    built(TaskMeasured, curve=st.none() | curves(), curves=st.none() | some_curves, **_measured),
 )
 
 
 @st.composite
 def decisions(draw: DrawFn) -> Decision:
     used = draw(st.integers(0, LARGEST))
-    return Decision(
-        time_s=draw(times),
-        number=draw(st.integers(1, LARGEST)),
-        pool=draw(st.integers(used, LARGEST)),
-        used=used,
-        sizes=draw(sizes_by_name),
-        value=draw(times),
-        bound=draw(st.none() | times),
-        solver=draw(names),
-        termination=draw(st.sampled_from(Termination)),
-        quality=draw(st.sampled_from(Quality)),
-        solver_words=draw(texts),
-        fallback=draw(texts),
-        solve_s=draw(amounts),
-        at_once=tuple(draw(st.lists(actions, max_size=2))),
-        actions=tuple(draw(st.lists(actions, max_size=2))),
-        notes=tuple(draw(st.lists(names, max_size=2))),
-        kinds=draw(kinds_by_name),
+    some_actions = st.lists(actions, max_size=2).map(tuple)
+    return draw(
+        built(
+            Decision,
+            number=st.integers(1, LARGEST),
+            pool=st.integers(used, LARGEST),
+            used=st.just(used),
+            sizes=sizes_by_name,
+            value=times,
+            termination=st.sampled_from(Termination),
+            quality=st.sampled_from(Quality),
+            fallback=texts,
+            at_once=some_actions,
+            actions=some_actions,
+            notes=st.lists(names, max_size=2).map(tuple),
+        )
     )
 
 
-settings = st.builds(
-    Settings,
-    solver=names,
-    fallback=st.just("") | names,
-    objective=names,
-    admission=names,
-    placement=names,
-    horizon_s=positive,
-    max_tasks=st.integers(1, LARGEST),
-    solver_deadline_s=positive,
-    solver_gap=amounts,
-    solver_threads=st.integers(1, LARGEST),
-    max_failures=st.integers(1, LARGEST),
-    entities=st.dictionaries(
-        names, st.builds(Entity, weight=positive, nodes=st.none() | st.integers(1, LARGEST)), max_size=2
-    ),
-    prices=st.dictionaries(names, positive, max_size=2),
-)
+settings = built(Settings)
 
 
 @st.composite

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import UnionType
+import json
 from typing import Any
 
 import msgspec
@@ -13,191 +13,55 @@ from bftrain import (
     AllocationProblem,
     BadInput,
     BatchScaling,
-    Cause,
     CompetingTask,
     Decision,
-    Entity,
     Event,
-    Grow,
     Limits,
-    NodesJoined,
-    NodesLeft,
     Plan,
-    Quality,
-    Release,
     ResourceSpeeds,
-    Shrink,
     Solution,
     SpeedCurve,
     SpreadSpeed,
     SpreadSpeeds,
-    Start,
-    Stop,
-    TaskCancelled,
-    TaskFailed,
-    TaskFinished,
-    TaskMeasured,
-    TaskPaused,
-    TaskResumed,
     TaskSpec,
-    TaskSubmitted,
-    Termination,
 )
 from bftrain.values import wire
 from tests.unit.core.samples import GOOD, make
 
-CURVE = SpeedCurve(nodes=(1, 4), rate=(10.5, 30.0))
-CURVE_JSON = '{"nodes":[1,4],"rate":[10.5,30.0]}'
-
-FULL_SPEC = TaskSpec(
-    name="résnet 18/a",
-    curve=CURVE,
-    curves={"v100": CURVE},
-    min_nodes=2,
-    max_nodes=4,
-    work_samples=1.3e8,
-    submit_s=5.0,
-    grow_cost_s=18.0,
-    shrink_cost_s=12.0,
-    start_cost_s=40.0,
-    weight=2.0,
-    deadline_s=3600.0,
-    user="eva",
-    campaign="hpo-1",
-    batch=BatchScaling(initial=64, noise_scale=500.0, largest=1024),
-    spread=SpreadSpeeds(per_place=8, speeds=(SpreadSpeed(share=0.5), SpreadSpeed(places=4, curve=CURVE))),
-    resources=ResourceSpeeds(cpus=(1.0, 3.0), memory_gb=(64.0,), speed=((0.5,), (1.0,))),
-)
-FULL_SPEC_JSON = (
-    f'{{"name":"résnet 18/a","curve":{CURVE_JSON},"curves":{{"v100":{CURVE_JSON}}},"min_nodes":2,'
+CURVE = '{"nodes":[1,4],"rate":[10.5,30.0]}'
+SPEC = (
+    f'{{"name":"résnet 18/a","curve":{CURVE},"curves":{{"v100":{CURVE}}},"min_nodes":2,'
     '"max_nodes":4,"work_samples":130000000.0,'
     '"submit_s":5.0,"grow_cost_s":18.0,"shrink_cost_s":12.0,"start_cost_s":40.0,"weight":2.0,"deadline_s":3600.0,'
     '"user":"eva","campaign":"hpo-1","batch":{"initial":64,"noise_scale":500.0,"largest":1024,"per_node":null,"fixed_share":0.0},'
     '"spread":{"per_place":8,"speeds":[{"places":2,"kind":"","share":0.5,"curve":null},'
-    f'{{"places":4,"kind":"","share":null,"curve":{CURVE_JSON}}}]}},'
+    f'{{"places":4,"kind":"","share":null,"curve":{CURVE}}}]}},'
     '"resources":{"cpus":[1.0,3.0],"memory_gb":[64.0],"speed":[[0.5],[1.0]]}}'
 )
-
-COMPETING = CompetingTask(name="a", size=1, max_nodes=4, curve=CURVE, work_left_samples=7.0, deadline_in_s=-3.5)
-COMPETING_JSON = (
-    f'{{"name":"a","size":1,"min_nodes":1,"max_nodes":4,"curve":{CURVE_JSON},"curves":{{}},"kind":"",'
-    '"grow_cost_s":0.0,"shrink_cost_s":0.0,"start_cost_s":0.0,"weight":1.0,"work_left_samples":7.0,'
-    '"deadline_in_s":-3.5,"user":"","age_s":0.0,"held_node_s":0.0,"done_samples":0.0,"tenure_s":0.0,"turn_s":0.0,"batch":null}'
-)
-HELD = CompetingTask(
-    name="a",
-    size=1,
-    max_nodes=4,
-    curve=CURVE,
-    curves={"v100": CURVE, "": CURVE},
-    kind="v100",
-    user="eva",
-    age_s=2.0,
-    held_node_s=1.0,
-    done_samples=21.0,
-)
-HELD_JSON = (
-    f'{{"name":"a","size":1,"min_nodes":1,"max_nodes":4,"curve":{CURVE_JSON},"curves":{{"v100":{CURVE_JSON},'
-    f'"":{CURVE_JSON}}},"kind":"v100","grow_cost_s":0.0,"shrink_cost_s":0.0,"start_cost_s":0.0,"weight":1.0,'
-    '"work_left_samples":null,"deadline_in_s":null,"user":"eva","age_s":2.0,"held_node_s":1.0,"done_samples":21.0,'
+COMPETING = (
+    f'{{"name":"a","size":1,"min_nodes":1,"max_nodes":4,"curve":{CURVE},"curves":{{"v100":{CURVE},'
+    f'"":{CURVE}}},"kind":"v100","grow_cost_s":0.0,"shrink_cost_s":0.0,"start_cost_s":0.0,"weight":1.0,'
+    '"work_left_samples":7.0,"deadline_in_s":-3.5,"user":"eva","age_s":2.0,"held_node_s":1.0,"done_samples":21.0,'
     '"tenure_s":0.0,"turn_s":0.0,"batch":null}'
 )
-
-DECISION = Decision(
-    time_s=12.5,
-    number=3,
-    pool=4,
-    used=2,
-    sizes={"b": 2, "a": 0},
-    value=600.25,
-    bound=601.0,
-    solver="highs",
-    termination=Termination.TIME_LIMIT,
-    quality=Quality.FEASIBLE,
-    solver_words="time limit",
-    fallback="highs: time limit; sizes of greedy taken",
-    solve_s=10.0,
-    at_once=(Release(nodes=("n9",)), Stop(task="a", nodes=("n9",), cause=Cause.PREEMPTED)),
-    actions=(Start(task="b", nodes=("n1", "n2")),),
-    notes=("node 'n7' left but was not in the pool",),
-    kinds={"b": "v100"},
-    batches={"b": 512},
-)
-DECISION_JSON = (
-    '{"time_s":12.5,"number":3,"pool":4,"used":2,"sizes":{"b":2,"a":0},"value":600.25,"bound":601.0,"solver":"highs",'
-    '"termination":"time_limit","quality":"feasible","solver_words":"time limit",'
-    '"fallback":"highs: time limit; sizes of greedy taken","solve_s":10.0,'
-    '"at_once":[{"action":"release","nodes":["n9"]},'
-    '{"action":"stop","nodes":["n9"],"task":"a","cause":"preempted"}],'
-    '"actions":[{"action":"start","nodes":["n1","n2"],"task":"b"}],'
-    '"notes":["node \'n7\' left but was not in the pool"],"kinds":{"b":"v100"},"batches":{"b":512}}'
-)
-
-GOLDEN: list[tuple[Any, type | UnionType, str]] = [
+# Every field of every value, in its sequence: a text that is read and written again is the same only if all are known
+TEXTS: list[tuple[Any, str]] = [
+    (BatchScaling, '{"initial":8,"noise_scale":50.0,"largest":null,"per_node":4,"fixed_share":0.25}'),
+    (ResourceSpeeds, '{"cpus":[],"memory_gb":[16.0,64.0],"speed":[[0.5,1.0]]}'),
+    (SpreadSpeed, '{"places":2,"kind":"","share":0.5,"curve":null}'),
+    (SpreadSpeeds, f'{{"per_place":null,"speeds":[{{"places":3,"kind":"k80","share":null,"curve":{CURVE}}}]}}'),
+    (SpeedCurve, CURVE),
+    (TaskSpec, SPEC),
+    (CompetingTask, COMPETING),
     (
-        BatchScaling(initial=8, noise_scale=50.0, per_node=4, fixed_share=0.25),
-        BatchScaling,
-        '{"initial":8,"noise_scale":50.0,"largest":null,"per_node":4,"fixed_share":0.25}',
-    ),
-    (
-        ResourceSpeeds(memory_gb=(16.0, 64.0), speed=((0.5, 1.0),)),
-        ResourceSpeeds,
-        '{"cpus":[],"memory_gb":[16.0,64.0],"speed":[[0.5,1.0]]}',
-    ),
-    (SpreadSpeed(share=0.5), SpreadSpeed, '{"places":2,"kind":"","share":0.5,"curve":null}'),
-    (
-        SpreadSpeeds(speeds=(SpreadSpeed(places=3, kind="k80", curve=CURVE),)),
-        SpreadSpeeds,
-        f'{{"per_place":null,"speeds":[{{"places":3,"kind":"k80","share":null,"curve":{CURVE_JSON}}}]}}',
-    ),
-    (CURVE, SpeedCurve, CURVE_JSON),
-    (FULL_SPEC, TaskSpec, FULL_SPEC_JSON),
-    (
-        TaskSpec(name="a", curve=CURVE, max_nodes=4),
-        TaskSpec,
-        (
-            f'{{"name":"a","curve":{CURVE_JSON},"curves":{{}},"min_nodes":1,"max_nodes":4,"work_samples":null,'
-            '"submit_s":0.0,'
-            '"grow_cost_s":0.0,"shrink_cost_s":0.0,"start_cost_s":0.0,"weight":1.0,"deadline_s":null,"user":"",'
-            '"campaign":"","batch":null,"spread":null,"resources":null}'
-        ),
-    ),
-    (COMPETING, CompetingTask, COMPETING_JSON),
-    (
-        AllocationProblem(pool=8, horizon_s=120.0, objective="speedup", tasks=(COMPETING,)),
         AllocationProblem,
         (
-            f'{{"pool":8,"horizon_s":120.0,"objective":"speedup","tasks":[{COMPETING_JSON}],"pools":{{}},'
-            '"entities":{},"prices":{}}'
-        ),
-    ),
-    (HELD, CompetingTask, HELD_JSON),
-    (
-        AllocationProblem(
-            pool=8,
-            horizon_s=120.0,
-            tasks=(HELD,),
-            pools={"v100": 5, "": 3},
-            entities={"eva": Entity(weight=2.0)},
-            prices={"v100": 2.5},
-        ),
-        AllocationProblem,
-        (
-            f'{{"pool":8,"horizon_s":120.0,"objective":"throughput","tasks":[{HELD_JSON}],"pools":{{"v100":5,"":3}},'
+            f'{{"pool":8,"horizon_s":120.0,"objective":"speedup","tasks":[{COMPETING}],"pools":{{"v100":5,"":3}},'
             '"entities":{"eva":{"weight":2.0,"inside":"fair","nodes":null,"tasks":null}},"prices":{"v100":2.5}}'
         ),
     ),
-    (Limits(), Limits, '{"deadline_s":10.0,"relative_gap":0.0,"threads":1}'),
+    (Limits, '{"deadline_s":10.0,"relative_gap":0.0,"threads":1}'),
     (
-        Solution(
-            sizes={"a": 4},
-            value=1.5,
-            bound=1.5,
-            termination=Termination.OPTIMAL,
-            quality=Quality.PROVEN,
-            solver="exact",
-            wall_s=0.25,
-        ),
         Solution,
         (
             '{"sizes":{"a":4},"value":1.5,"bound":1.5,"termination":"optimal","quality":"proven","solver":"exact",'
@@ -205,72 +69,64 @@ GOLDEN: list[tuple[Any, type | UnionType, str]] = [
         ),
     ),
     (
-        Solution.failed("cbc", "killed"),
         Solution,
         (
             '{"sizes":{},"value":null,"bound":null,"termination":"failed","quality":"none","solver":"cbc",'
             '"solver_words":"killed","wall_s":0.0,"kinds":{}}'
         ),
     ),
-    (Plan(holdings={"a": ("n2", "n1")}), Plan, '{"holdings":{"a":["n2","n1"]}}'),
-    (DECISION, Decision, DECISION_JSON),
+    (Plan, '{"holdings":{"a":["n2","n1"]}}'),
     (
-        make(Decision),
         Decision,
         (
-            '{"time_s":1.0,"number":1,"pool":4,"used":2,"sizes":{"a":2},"value":5.0,"bound":null,"solver":"exact",'
-            '"termination":"optimal","quality":"proven","solver_words":"","fallback":"","solve_s":0.0,"at_once":[],'
-            '"actions":[],"notes":[],"kinds":{},"batches":{}}'
+            '{"time_s":12.5,"number":3,"pool":4,"used":2,"sizes":{"b":2,"a":0},"value":600.25,"bound":601.0,'
+            '"solver":"highs","termination":"time_limit","quality":"feasible","solver_words":"time limit",'
+            '"fallback":"highs: time limit; sizes of greedy taken","solve_s":10.0,'
+            '"at_once":[{"action":"release","nodes":["n9"]},'
+            '{"action":"stop","nodes":["n9"],"task":"a","cause":"preempted"}],'
+            '"actions":[{"action":"start","nodes":["n1","n2"],"task":"b"}],'
+            '"notes":["node \'n7\' left but was not in the pool"],"kinds":{"b":"v100"},"batches":{"b":512}}'
         ),
     ),
-    (NodesJoined(time_s=0.0, nodes=("n1", "n2")), Event, '{"event":"nodes_joined","time_s":0.0,"nodes":["n1","n2"]}'),
-    (
-        NodesJoined(time_s=0.0, nodes=("n1",), kind="v100"),
-        Event,
-        '{"event":"nodes_joined","time_s":0.0,"nodes":["n1"],"kind":"v100"}',
+    (Event, '{"event":"nodes_joined","time_s":0.0,"nodes":["n1","n2"]}'),
+    (Event, '{"event":"nodes_joined","time_s":0.0,"nodes":["n1"],"kind":"v100"}'),
+    (Event, '{"event":"nodes_left","time_s":1.5,"nodes":["n1"]}'),
+    (Event, f'{{"event":"task_submitted","time_s":2.0,"spec":{SPEC}}}'),
+    *(
+        (Event, f'{{"event":"task_{what}","time_s":3.0,"task":"a"}}')
+        for what in ("finished", "cancelled", "paused", "resumed")
     ),
-    (NodesLeft(time_s=1.5, nodes=("n1",)), Event, '{"event":"nodes_left","time_s":1.5,"nodes":["n1"]}'),
+    (Event, '{"event":"task_failed","time_s":3.0,"task":"a","reason":"out of memory"}'),
     (
-        TaskSubmitted(time_s=2.0, spec=FULL_SPEC),
-        Event,
-        f'{{"event":"task_submitted","time_s":2.0,"spec":{FULL_SPEC_JSON}}}',
-    ),
-    (TaskFinished(time_s=3.0, task="a"), Event, '{"event":"task_finished","time_s":3.0,"task":"a"}'),
-    (TaskCancelled(time_s=3.0, task="a"), Event, '{"event":"task_cancelled","time_s":3.0,"task":"a"}'),
-    (TaskPaused(time_s=3.0, task="a"), Event, '{"event":"task_paused","time_s":3.0,"task":"a"}'),
-    (TaskResumed(time_s=3.0, task="a"), Event, '{"event":"task_resumed","time_s":3.0,"task":"a"}'),
-    (
-        TaskFailed(time_s=3.0, task="a", reason="out of memory"),
-        Event,
-        '{"event":"task_failed","time_s":3.0,"task":"a","reason":"out of memory"}',
-    ),
-    (
-        TaskMeasured(time_s=4.0, task="a", curve=CURVE, grow_cost_s=0.0, work_left_samples=9.0),
         Event,
         (
-            f'{{"event":"task_measured","time_s":4.0,"task":"a","curve":{CURVE_JSON},"curves":null,"grow_cost_s":0.0,'
+            f'{{"event":"task_measured","time_s":4.0,"task":"a","curve":{CURVE},"curves":null,"grow_cost_s":0.0,'
             '"shrink_cost_s":null,"start_cost_s":null,"work_left_samples":9.0,"noise_scale":null}'
         ),
     ),
-    (Release(nodes=("n1",)), Action, '{"action":"release","nodes":["n1"]}'),
-    (Start(task="a", nodes=("n1",)), Action, '{"action":"start","nodes":["n1"],"task":"a"}'),
-    (Grow(task="a", nodes=("n1",)), Action, '{"action":"grow","nodes":["n1"],"task":"a"}'),
-    (Shrink(task="a", nodes=("n1",)), Action, '{"action":"shrink","nodes":["n1"],"task":"a","cause":"decided"}'),
-    (
-        Stop(task="a", nodes=("n1",), cause=Cause.BELOW_MINIMUM),
-        Action,
-        '{"action":"stop","nodes":["n1"],"task":"a","cause":"below_minimum"}',
-    ),
+    (Action, '{"action":"release","nodes":["n1"]}'),
+    *((Action, f'{{"action":"{what}","nodes":["n1"],"task":"a"}}') for what in ("start", "grow")),
+    (Action, '{"action":"shrink","nodes":["n1"],"task":"a","cause":"decided"}'),
+    (Action, '{"action":"stop","nodes":["n1"],"task":"a","cause":"below_minimum"}'),
 ]
-IDS = [f"{type(value).__name__}-{number}" for number, (value, _, _) in enumerate(GOLDEN)]
 
 
-@pytest.mark.parametrize(("value", "kind", "text"), GOLDEN, ids=IDS)
-def test_the_json_form_is_exactly_this_and_reads_back(value: object, kind: type, text: str) -> None:
+@pytest.mark.parametrize(("kind", "text"), TEXTS)
+def test_the_json_form_is_exactly_this_and_reads_back(kind: type, text: str) -> None:
+    value = wire.decode(text, kind)
     assert wire.encode(value).decode() == text
-    assert wire.decode(text, kind) == value
     assert wire.decode(text.encode(), kind) == value
     assert msgspec.json.encode(wire.plain(value)).decode() == text
+    for name, written in json.loads(text).items():
+        assert name in {"event", "action"} or json.loads(wire.encode(getattr(value, name))) == written
+
+
+def test_defaults_are_written_too() -> None:
+    for kind in (TaskSpec, CompetingTask, AllocationProblem, Decision, Solution):
+        written = json.loads(wire.encode(make(kind)))
+        assert tuple(written) == kind.__struct_fields__  # type: ignore[attr-defined]  # a struct
+    names = ("curves", "work_samples", "deadline_s", "user", "batch")
+    assert [json.loads(wire.encode(make(TaskSpec)))[name] for name in names] == [{}, None, None, "", None]
 
 
 REFUSED = [
