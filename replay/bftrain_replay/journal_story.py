@@ -17,7 +17,6 @@ from bftrain.values.events import (
     NodesJoined,
     NodesLeft,
     TaskCancelled,
-    TaskEdited,
     TaskFailed,
     TaskFinished,
     TaskMeasured,
@@ -32,7 +31,6 @@ _CHANGES: Final = {
     TaskCancelled: "is cancelled",
     TaskPaused: "is paused",
     TaskResumed: "goes on",
-    TaskEdited: "was changed by its owner",
 }
 
 
@@ -89,8 +87,7 @@ def _actions(step: JournalStep) -> tuple[Action, ...]:
 
 
 def _names_task(thing: Event | Action, tasks: Collection[str]) -> bool:
-    own = thing.spec.name if isinstance(thing, TaskSubmitted) else getattr(thing, "task", None)
-    return own in tasks or (isinstance(thing, TaskEdited) and thing.renamed in tasks)
+    return (thing.spec.name if isinstance(thing, TaskSubmitted) else getattr(thing, "task", None)) in tasks
 
 
 def _event(event: Event) -> str:
@@ -106,8 +103,6 @@ def _event(event: Event) -> str:
             return f"task '{task}' failed" + (f": {reason.partition(chr(10))[0]}" if reason else "")
         case TaskMeasured(task=task):
             return f"task '{task}' was measured"
-        case TaskEdited(renamed=name) if name:
-            return f"task '{event.task}' {_CHANGES[TaskEdited]}, and is called '{name}' now"
         case _:
             return f"task '{event.task}' {_CHANGES[type(event)]}"
 
