@@ -7,8 +7,11 @@ import json
 import resource
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -19,6 +22,7 @@ import pytest
 from pyarrow import parquet
 
 from tests.helpers.figures import Figures
+from tests.helpers.scheduler_lines import pbs_end, pbs_start, poll, shown
 from tests.helpers.site_data import site_data
 
 pytestmark = pytest.mark.bench
@@ -94,26 +98,33 @@ def timed(command: list[str]) -> tuple[float, float, str]:
     return perf_counter() - begin, core_s, done.stdout
 
 
+BEGIN = 1_600_000_000
+Jobs = Iterator[tuple[int, int, int, int, int]]  # number, start, end, first node and size
+
+
+def busy_jobs(jobs: int, nodes: int) -> Jobs:
+    """Yield the jobs of a busy machine in a month, by start."""
+    rng = np.random.default_rng(0)
+    start = BEGIN + np.sort(rng.integers(0, 30 * 86_400, jobs))
+    end = start + 1 + rng.exponential(5_000, jobs).astype(np.int64)
+    columns = (start, end, rng.integers(0, nodes - 160, jobs), np.minimum(rng.geometric(0.12, jobs), 64))
+    yield from zip(range(jobs), *(column.tolist() for column in columns), strict=True)
+
+
+def node_set(first: int, size: int) -> str:
+    return f"nid[{first:05d}-{first + size - 1:05d}]"
+
+
 def sacct_rows(path: Path, jobs: int, nodes: int) -> None:
     """Write what sacct says of a busy machine: sets of all sizes, half of them in several pieces, hardly one twice."""
-    rng = np.random.default_rng(0)
-    sizes = np.minimum(rng.geometric(0.12, jobs), 64)
-    first = rng.integers(0, nodes - 160, jobs)
-    start = 1_600_000_000 + np.sort(rng.integers(0, 30 * 86_400, jobs))
-    run = rng.exponential(5_000, jobs).astype(np.int64)
-    shapes = rng.random(jobs)
     with path.open("w") as file:
         file.write("JobID|Partition|Submit|Start|End|NNodes|NodeList|State|JobName\n")
-        for job in range(jobs):
-            size, low = int(sizes[job]), int(first[job])
+        for job, begin, end, low, size in busy_jobs(jobs, nodes):
+            held, half = node_set(low, size), size // 2
             if size == 1:
                 held = f"nid{low:05d}"
-            elif shapes[job] < 0.5:
-                held = f"nid[{low:05d}-{low + size - 1:05d}]"
-            else:
-                half = size // 2
-                held = f"nid[{low:05d}-{low + half - 1:05d},{low + 90:05d}-{low + 89 + size - half:05d}]"
-            begin, end = int(start[job]), int(start[job] + run[job])
+            elif job % 2:
+                held = f"{node_set(low, half)[:-1]},{low + 90:05d}-{low + 89 + size - half:05d}]"
             file.write(f"{job}|batch|{begin - 60}|{begin}|{end}|{size}|{held}|COMPLETED|a name\n")
 
 
@@ -178,18 +189,14 @@ def test_curie_as_counts_and_inspected(figures: Figures, tmp_path: Path) -> None
 
 def table_columns(jobs: int, nodes: int) -> dict[str, Any]:
     """Return jobs of a busy machine as columns, in the names of PM100; sets of nodes as Slurm writes them."""
-    rng = np.random.default_rng(0)
-    sizes = np.minimum(rng.geometric(0.12, jobs), 64)
-    first = rng.integers(0, nodes - 64, jobs)
-    start = 1_600_000_000 + np.sort(rng.integers(0, 30 * 86_400, jobs))
-    held = [f"nid[{low:05d}-{low + size - 1:05d}]" for low, size in zip(first.tolist(), sizes.tolist(), strict=True)]
+    number, start, end, first, size = map(np.array, zip(*busy_jobs(jobs, nodes), strict=True))
     return {
-        "job_id": np.arange(jobs),
+        "job_id": number,
         "start_time": start,
-        "end_time": start + 1 + rng.exponential(5_000, jobs).astype(np.int64),
-        "num_nodes_alloc": sizes,
-        "num_gpus_alloc": sizes * 4,
-        "nodes": held,
+        "end_time": end,
+        "num_nodes_alloc": size,
+        "num_gpus_alloc": size * 4,
+        "nodes": list(map(node_set, first.tolist(), size.tolist())),
         "job_state": ["COMPLETED"] * jobs,
     }
 
@@ -213,3 +220,45 @@ def test_many_sacct_rows(figures: Figures, tmp_path: Path) -> None:
         assert found.measured["read"] == 3_000_000
         assert found.measured["peak_mb"] < 700
         assert found.yardsticks < 10
+
+
+ROWS, NODES = 300_000, 4_000
+
+
+def pbs() -> str:
+    """Write the starts and ends of 150,000 jobs in order of time."""
+    events = []
+    for job, start, end, low, size in busy_jobs(ROWS // 2, NODES):
+        hosts = "+".join(f"nid{node:05d}/0*36" for node in range(low, low + size))
+        events += [(start, pbs_start(f"{job}.srv", start, hosts)), (end, pbs_end(f"{job}.srv", start, end, hosts))]
+    return "".join(text for _, text in sorted(events, key=itemgetter(0)))
+
+
+def sinfo() -> str:
+    """Write 75,000 polls, 52 days, of a machine of which something changes at most of them."""
+    rng = np.random.default_rng(0)
+    busy = np.zeros(NODES, dtype=np.bool_)
+    polls = []
+    for number in range(ROWS // 4):
+        low = int(rng.integers(0, NODES - 64))
+        busy[low : low + int(rng.integers(0, 64))] = rng.random() < 0.5
+        edges = np.flatnonzero(np.diff(busy, prepend=not busy[0], append=not busy[-1])).tolist()
+        ranges = [f"{begin:05d}-{end - 1:05d}" for begin, end in pairwise(edges)]
+        first, second = ("alloc", "idle") if busy[0] else ("idle", "alloc")
+        rows = [
+            shown(first, f"nid[{','.join(ranges[::2])}]"),
+            shown(second, f"nid[{','.join(ranges[1::2]) or '99999'}]"),
+        ]
+        debug = [shown("idle", "login1", "debug"), shown("mix", "login2", "debug")]
+        polls.append(poll(BEGIN + 60 * number, *rows, *debug))
+    return "".join(polls)
+
+
+@pytest.mark.parametrize(("write", "most_s"), [(pbs, 15), (sinfo, 30)])
+def test_rows(figures: Figures, tmp_path: Path, write: Callable[[], str], most_s: float) -> None:
+    path = tmp_path / "records"
+    path.write_text(write())
+    found = measured(path)
+    found.show(figures, f"{ROWS:,} rows of {write.__name__}")
+    assert found.measured["read"] == ROWS
+    assert found.core_s < most_s
