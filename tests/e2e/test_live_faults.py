@@ -156,10 +156,6 @@ class Owner:
         views = await asyncio.to_thread(self._client.tasks, over=True)
         self.ended = {view.name: view.state for view in views}
 
-    def close(self) -> None:
-        """Ask no more."""
-        self._client.close()
-
     async def left(self) -> int:
         return len(await asyncio.to_thread(self._client.tasks))
 
@@ -236,7 +232,6 @@ async def through_kills(folder: Path, seed: int, kills: int) -> tuple[World, Own
             assert not busy.done(), busy.result()
         busy.cancel()
         await go_on(world, owner, daemons)
-        owner.close()
         return world, owner, daemons
 
 

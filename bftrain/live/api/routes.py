@@ -34,19 +34,11 @@ _FORMS: Final = {bool: "true or false", int: "a whole number", float: f"seconds,
 
 # The status page: static files that fetch all data from the API, with the token
 _PAGE: Final = Path(__file__).parent / "page"
-_HTML: Final = "text/html; charset=utf-8"
-_SCRIPT: Final = "text/javascript; charset=utf-8"
-_FIRST: Final = "page.html"
-_FILES: Final[Mapping[str, str]] = {
-    _FIRST: _HTML,
-    "page.css": "text/css; charset=utf-8",
-    "page.js": _SCRIPT,
-    "talk.js": _SCRIPT,
-    "charts.js": _SCRIPT,
-    "completed.js": _SCRIPT,
-    "nodes.js": _SCRIPT,
-    "words.js": _SCRIPT,
-    "icon.svg": "image/svg+xml",
+_TYPES: Final[Mapping[str, str]] = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
 }
 # Only our own files, no inline code or styles, no embedding in other sites
 _PAGE_HEADERS: Final[Mapping[str, str]] = {
@@ -189,14 +181,11 @@ def _description(_: LiveService) -> dict[str, Any]:
     return description()
 
 
-@cache
-def _page_file(name: str) -> Response:
-    return Response(body=(_PAGE / name).read_bytes(), kind=_FILES[name], headers=_PAGE_HEADERS)
-
-
-def _file(name: str) -> Route:
-    path, about = ("/", "The status page.") if name == _FIRST else (f"/{name}", "A part of the status page.")
-    return Route("GET", path, about, lambda _: _page_file(name), kind=_FILES[name], public=True)
+def _file(file: Path) -> Route:
+    first, kind = file.suffix == ".html", _TYPES[file.suffix]
+    path, about = ("/", "The status page.") if first else (f"/{file.name}", "A part of the status page.")
+    response = Response(body=file.read_bytes(), kind=kind, headers=_PAGE_HEADERS)
+    return Route("GET", path, about, lambda _: response, kind=kind, public=True)
 
 
 _TASK: Final = "/v1/tasks/{task}"
@@ -226,7 +215,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/v1/watch", _STREAMED, _watch, kind=STREAM),
     Route("GET", METRICS, "Metrics for Prometheus, without users and tasks.", _metrics, kind=prometheus.KIND),
     Route("GET", "/v1/openapi.json", "The OpenAPI description.", _description),
-    *map(_file, _FILES),
+    *map(_file, sorted(_PAGE.iterdir())),
 )
 
 

@@ -34,15 +34,7 @@ from bftrain.live.daemon.task_store import GROUPINGS, usage
 from bftrain.live.log import RecentWarnings
 from bftrain.live.model import schemas
 from bftrain.live.model.background_thread import run_in_daemon_thread, within
-from bftrain.live.model.schemas import (
-    Caller,
-    LiveTaskRecord,
-    LiveTaskState,
-    Progress,
-    check_weight,
-    ourselves,
-    require_operator,
-)
+from bftrain.live.model.schemas import Caller, LiveTaskRecord, LiveTaskState, Progress, ourselves, require_operator
 from bftrain.node_units import node_of, word_of
 from bftrain.text_formats import counted
 from bftrain.values.events import Event, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
@@ -346,7 +338,10 @@ class LiveService:
         if launcher not in self._launcher_names:
             raise UnknownName.among("launcher", launcher, self._launcher_names, where="launcher")
         self._check_count(caller)
-        check_weight(caller, given.weight, site.api.max_weight)
+        if given.weight > (most := site.api.max_weight) and not caller.operator:
+            fix = f"give {most:g} or less, or ask an operator: [api] max_weight in the settings of the live run"
+            what = f"{given.weight:g} is more than '{caller.user}' may give"
+            raise schemas.NotAllowed(what, where="weight", fix=fix)
         number, ending = self._store.next_number, caller.name_ending if site.api.names_by_user else ""
         stem = re.sub(r"[^A-Za-z0-9._-]", "-", Path(given.run.argv[0]).stem).lstrip("._-")[:60]  # the script's name
         name = f"{given.name}{ending}" if given.name else self._store.free_name(stem or "task", ending)

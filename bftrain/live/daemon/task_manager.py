@@ -199,25 +199,20 @@ class TaskManager:
         if track is None:
             return None  # it has finished
         track.on_message(message)
-        notice = ""
+        notice, event = "", None
         match message["type"]:
             case "note":
                 notice = f": {message['text']}"
-                self.trouble(name, message["text"])
             case "starting" if track.starts in _NOTED_STARTS:
                 notice = f" started {track.starts} times without a step"
             case "done":
-                notice = _missing(track)
+                notice, event = _missing(track), TaskFinished(time_s=self.now, task=name)
+            case "failed":
+                event = TaskFailed(time_s=self.now, task=name, reason=message["reason"][-_EVENT_LETTERS:])
         if notice:
             _log.warning("task '%s'%s", name, notice)
-            if message["type"] != "note":
-                self.trouble(name, notice.strip())
-        match message["type"]:
-            case "done":
-                return TaskFinished(time_s=self.now, task=name)
-            case "failed":
-                return TaskFailed(time_s=self.now, task=name, reason=message["reason"][-_EVENT_LETTERS:])
-        return None
+            self.trouble(name, notice.removeprefix(":").strip())
+        return event
 
     def learned(self) -> list[TaskMeasured]:
         """Return measurements for the decision core, and narrow tasks where a speed is to be measured."""
@@ -648,9 +643,12 @@ class LauncherPool:
             if slow := set(order["nodes"]).intersection(vacating):
                 order["cause"] = str(Cause.DECIDED)  # a planned change gets more time
                 self._lingering.update(dict.fromkeys(slow, (order["task"], now)))
+        self._apply(message)
+
+    def _apply(self, orders: Collection[dict[str, Any]]) -> None:
+        """Pass orders to the launchers of their tasks, releases of nodes to all launchers."""
         for launcher in tuple(self._launchers.values()):
-            mine = [order for order in message if self._of.get(order.get("task", ""), launcher) is launcher]
-            if mine:
+            if mine := [order for order in orders if self._of.get(order.get("task", ""), launcher) is launcher]:
                 launcher.apply(mine)
 
     def establish(self, plan: Plan) -> None:
@@ -658,11 +656,9 @@ class LauncherPool:
         tasks = [task for task in self._of if task not in plan.holdings]
         tasks += [task for task in plan.holdings if task in self._of]
         held = {task: list(plan.holdings.get(task, ())) for task in tasks}
-        for launcher in tuple(self._launchers.values()):
-            mine = {task: nodes for task, nodes in held.items() if self._of[task] is launcher}
-            launcher.apply(
-                [{"action": "start" if nodes else "stop", "task": task, "nodes": nodes} for task, nodes in mine.items()]
-            )
+        self._apply(
+            [{"action": "start" if nodes else "stop", "task": task, "nodes": nodes} for task, nodes in held.items()]
+        )
 
     def keep(self, nodes: Iterable[str]) -> None:
         """Cancel the vacating of nodes that are ours again."""
@@ -673,8 +669,7 @@ class LauncherPool:
         """Clear nodes immediately that were being vacated gracefully."""
         hurried = [node for node in nodes if self._lingering.pop(node, None) is not None]
         if hurried:
-            for launcher in tuple(self._launchers.values()):
-                launcher.apply([{"action": "release", "nodes": hurried}])
+            self._apply([{"action": "release", "nodes": hurried}])
 
     def vacated(self, task: str, nodes: Iterable[str]) -> tuple[str, ...]:
         """Record that a task has left nodes; return the nodes that were being vacated."""

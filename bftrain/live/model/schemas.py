@@ -511,13 +511,6 @@ def require_operator(caller: Caller) -> None:
         )
 
 
-def check_weight(caller: Caller, weight: float, most: float) -> None:
-    """Raise if the weight is above what callers that are not operators may set."""
-    if weight > most and not caller.operator:
-        fix = f"give {most:g} or less, or ask an operator: [api] max_weight in the settings of the live run"
-        raise NotAllowed(f"{weight:g} is more than '{caller.user}' may give", where="weight", fix=fix)
-
-
 def caller_at_socket(connection: socket.socket, operators: Collection[str]) -> Caller:
     """Return the peer of a Unix socket, as reported by the kernel."""
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)

@@ -26,6 +26,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from bftrain.durations import parse_duration
 from bftrain.errors import NotAvailable
 from bftrain.live.schedulers.base import PLACES, AgentOrder, Site
 from bftrain.node_units import NODE
@@ -358,6 +359,14 @@ def queue_remarks(queue: str, *, starts: bool, takes: bool) -> list[str]:
     """Return remarks on a queue that starts or accepts no jobs now."""
     remarks = {f"queue '{queue}' starts no jobs now": starts, f"queue '{queue}' takes no jobs now": takes}
     return [text for text, good in remarks.items() if not good]
+
+
+def length_s(text: object) -> float:
+    """Parse a time limit such as ``1-12:00:00`` or ``90``; infinite for other text, such as UNLIMITED."""
+    try:
+        return parse_duration(str(text))
+    except ValueError:
+        return LATER
 
 
 def earliest(plans: Iterable[tuple[str, float]]) -> dict[str, float]:

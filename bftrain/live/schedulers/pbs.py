@@ -13,9 +13,9 @@ from datetime import datetime
 from email.utils import parsedate
 from typing import Any, Final
 
-from bftrain.durations import parse_duration
 from bftrain.errors import NotAvailable
 from bftrain.live.schedulers.backend import (
+    LATER,
     Command,
     CommandFailed,
     Pilot,
@@ -26,6 +26,7 @@ from bftrain.live.schedulers.backend import (
     Run,
     Trouble,
     earliest,
+    length_s,
     pilot_script,
     queue_remarks,
     unknown_queue,
@@ -123,11 +124,11 @@ class Pbs(PilotBackend):
             remarks.append(f"whether PBS preempts jobs of queue '{name}' is not known: {error}")
         else:
             remarks += _preemption(name, queues, scheds)
-        user, longest = getpass.getuser(), length(queue.get("resources_max.walltime"))
+        user = getpass.getuser()
         return PilotLimits(
             running=limit(queue.get("max_run"), user),
             submitted=limit(queue.get("max_queued"), user),
-            longest_s=float("inf") if longest is None else longest,
+            longest_s=length_s(queue.get("resources_max.walltime")),
             remarks=tuple(remarks),
         )
 
@@ -218,9 +219,9 @@ def read_pilots(jobs: Mapping[str, Attributes]) -> Iterator[Pilot]:
     """Parse pilots from jobs."""
     for id_, job in jobs.items():
         start_s = moment(job.get("stime")) or 0.0
-        length_s = length(job.get("Resource_List.walltime"))
+        limit_s = length_s(job.get("Resource_List.walltime"))
         state = STATES.get(str(job.get("job_state")), PilotState.ENDING)
-        end_s = start_s + length_s if start_s and length_s else None
+        end_s = start_s + limit_s if start_s and limit_s < LATER else None
         if state is PilotState.LEFT:
             state = SUBSTATES.get(str(job.get("substate")), state)
             state = PilotState.TAKEN if str(job.get("Exit_status")) in SIGNALLED else state
@@ -316,14 +317,6 @@ def moment(text: object) -> float | None:
     try:
         found = parsedate(str(text))
         return datetime(*found[:6]).astimezone().timestamp() if found else None
-    except ValueError:
-        return None
-
-
-def length(text: object) -> float | None:
-    """Parse a duration such as ``24:00:00`` into seconds."""
-    try:
-        return parse_duration(str(text))
     except ValueError:
         return None
 

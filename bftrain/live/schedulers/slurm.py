@@ -14,7 +14,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from bftrain.durations import parse_duration
 from bftrain.errors import BadConfig, NotAvailable
 from bftrain.live.schedulers.backend import (
     Command,
@@ -27,6 +26,7 @@ from bftrain.live.schedulers.backend import (
     Run,
     Trouble,
     earliest,
+    length_s,
     pilot_script,
 )
 from bftrain.live.schedulers.base import AgentOrder, Scheduler, Site, Word, scheduler_settings
@@ -358,7 +358,7 @@ async def ask_limits(run: Run, chosen: SlurmSettings, grace_s: float, unit: str 
     return PilotLimits(
         running=min([_least(rows, _RUNNING_LIMITS), *at_once]),
         submitted=min(_least(rows, _SUBMITTED_LIMITS), _number(config.get("MaxJobCount", ""))),
-        longest_s=min(_length_s(text) for text in (partition.get("MaxTime", ""), *walls)),
+        longest_s=min(length_s(text) for text in (partition.get("MaxTime", ""), *walls)),
         nodes=_nodes(partition),
         cluster=config.get("ClusterName", "").strip(),
         remarks=tuple(remarks),
@@ -481,7 +481,7 @@ def _preemption(
     if "CANCEL" not in mode:
         yield f"PreemptMode is {mode}, with which nodes are given back later or pilots wait long; better CANCEL"
     grace = (partition if kind == "preempt/partition_prio" else qos).get("GraceTime", "0")
-    grace_s = _length_s(grace) if ":" in grace else _number(grace or "0")
+    grace_s = length_s(grace or "0")
     if grace_s and not used_s:
         yield f"GraceTime is {grace}, so other users' jobs may wait that long for pilot nodes; set it to 0"
     elif grace_s and used_s > grace_s:
@@ -498,14 +498,6 @@ def _least(rows: Iterable[Mapping[str, str]], names: Iterable[str]) -> float:
 def _number(text: str) -> float:
     text = text.strip()
     return float(text) if text.isdecimal() else math.inf
-
-
-def _length_s(text: str) -> float:
-    """Parse a duration such as ``1-12:00:00``; infinite for other text, such as UNLIMITED."""
-    try:
-        return parse_duration(text) if ":" in text else math.inf
-    except ValueError:
-        return math.inf
 
 
 # -- GPUs of shared nodes: each pilot requests one GPU and has a slot such as ``n1/gpu3``. Slurm starts such pilots on
