@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from bftrain import registry
-from tests.helpers.fake_batch import FakeBatch, Job
-from tests.helpers.fake_pbs import FakePbs
+from tests.helpers.fake_pbs import FakePbs, Job
 from tests.helpers.fake_pbs_module import run_hook
 from tests.helpers.pilots import READER, Allowed, SchedulerRunner
 from tests.helpers.slurm import wait_until
@@ -18,17 +17,13 @@ from tests.helpers.slurm import wait_until
 NODES = ("n1", "n2", "n3")
 
 
-def keeper(server: FakeBatch, folder: Path, *, patience_s: float = 30.0, **settings: object) -> SchedulerRunner:
+def keeper(server: FakePbs, folder: Path, *, patience_s: float = 30.0, **settings: object) -> SchedulerRunner:
     known = {"queue": "idle", "pending": 1, "poll_s": 0.5, "lengths_s": [3600], **settings}
     return SchedulerRunner(registry.load("scheduler", "pbs"), known, folder, environment(server), patience_s=patience_s)
 
 
-def environment(server: FakeBatch) -> dict[str, str]:
+def environment(server: FakePbs) -> dict[str, str]:
     return {**os.environ, "PATH": f"{server.path}:{os.environ['PATH']}"}
-
-
-def mark(job: Job) -> str:
-    return job.mark or job.variables["BFTRAIN_PILOT"]
 
 
 def test_free_nodes_become_ours_and_a_stock_waits(tmp_path: Path) -> None:
@@ -37,7 +32,7 @@ def test_free_nodes_become_ours_and_a_stock_waits(tmp_path: Path) -> None:
         wait_until(lambda: len(server.of("Q")) >= 1, "a stock waits for more", pilots.tell)
         assert pilots.remarks() == ""
         assert {job.seconds for job in server.of("R")} == {3600}
-        assert all(mark(job).startswith("bftrain-test.") for job in server.of("R"))
+        assert all(job.variables["BFTRAIN_PILOT"].startswith("bftrain-test.") for job in server.of("R"))
         logs = list((tmp_path / "site" / "pilots").iterdir())
         assert {(log.name, stat.S_IMODE(log.stat().st_mode)) for log in logs} == {(f"{n}.log", 0o600) for n in NODES}
         untils = [one.until_s for one in pilots.news if isinstance(one, Allowed)]
@@ -52,7 +47,7 @@ def test_a_main_job_gets_its_nodes_however_it_preempts(preempt: str, tmp_path: P
     with FakePbs(*NODES, preempt=preempt) as server, keeper(server, tmp_path / "site") as pilots:
         pilots.wait_for(NODES)
         job = server.submit("sleep 600", 2)
-        wait_until(lambda: [one.id for one in server.of("R", queue=server.main)] == [job], "it runs", pilots.tell)
+        wait_until(lambda: [one.id for one in server.of("R", queue="workq")] == [job], "it runs", pilots.tell)
         (kept,) = set(NODES) - set(server.jobs[job].nodes)
         pilots.wait_for({kept})
         wait_until(lambda: server.of("S") == [], "no job stays suspended there", pilots.tell)
