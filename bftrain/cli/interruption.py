@@ -49,7 +49,9 @@ def interruption(*, message: bool = True) -> Iterator[Callable[[], bool]]:
                 with suppress(OSError):  # not through a stream: the handler may have interrupted a write to it
                     os.write(_STDERR, _STOPPING)
 
-    before = {number: signal.signal(number, press) for number in (signal.SIGINT, signal.SIGTERM)}
+    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # otherwise a closed terminal is like SIGTERM
+    numbers = (signal.SIGINT, signal.SIGTERM) if nohup else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, press) for number in numbers}
     try:
         yield lambda: pressed
     finally:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -302,7 +300,6 @@ def trial(
         raise NotAvailable(found.reason, where=f"--launcher {backend}", fix=found.fix)
     try:
         with (
-            _hangup_stops(),
             interruption(message=False) as stopped,
             ScriptTrial(
                 make,
@@ -352,19 +349,6 @@ class TrialLogs:
             self._read[path] += len(whole)
             for line in whole.decode(errors="replace").splitlines():
                 yield f"{path.stem}: {line}"
-
-
-@contextmanager
-def _hangup_stops() -> Iterator[None]:
-    """Treat a closed terminal (SIGHUP) like SIGTERM, unless the program is to outlive it (nohup)."""
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        yield
-        return
-    before = signal.signal(signal.SIGHUP, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 @click.command(
