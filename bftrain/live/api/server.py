@@ -7,6 +7,7 @@ slow or silent clients are disconnected.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import os
 import shutil
 import socket
@@ -23,19 +24,13 @@ from bftrain.errors import BadConfig, BadInput, BftrainError, NotAvailable
 from bftrain.live import timeouts
 from bftrain.live.api.routes import BYTES, JSON, METRICS, ROUTES, Request, Response, Route
 from bftrain.live.api.service import LiveService
-from bftrain.live.model.schemas import (
-    STATUS,
-    ApiToken,
-    Caller,
-    Problem,
-    Refused,
-    caller_at_socket,
-    ourselves,
-    require_operator,
-)
+from bftrain.live.model.schemas import STATUS, Caller, Problem, Refused, caller_at_socket, ourselves, require_operator
 from bftrain.live.model.site_config import SiteSettings
 from bftrain.values import wire
+from bftrain_elastic.errors import ElasticError
+from bftrain_elastic.wire.authenticated_stream import make_secret, read_private
 
+_SHORTEST: Final = 32  # minimum length of tokens from other sources
 _MOST_REJECTIONS: Final = 64  # connections rejected with a message at the same time; the rest are closed
 _UNAUTHENTICATED: Final = "TCP without the token"
 _AUTHENTICATED: Final = "TCP with the token"
@@ -278,6 +273,28 @@ class ApiServer:
         if isinstance(answer, bytes):
             return Response(body=answer, kind=BYTES if route.kind == JSON else route.kind)
         return Response(body=wire.encode(answer))
+
+
+class ApiToken:
+    """The token for HTTP over TCP: it grants the rights of the daemon's user."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_secret(path)
+        try:
+            self._token = read_private(path)
+        except ElasticError as error:
+            raise BadConfig(error.what, where=error.where, fix=error.fix) from error
+        if len(self._token) < _SHORTEST or not self._token.isascii() or not self._token.isprintable():
+            fix = f"remove it, and a new one is made: rm {path}"
+            raise BadConfig(f"is not a token of at least {_SHORTEST} characters", where=str(path), fix=fix)
+
+    def admits(self, authorization: str) -> bool:
+        """Return whether a header ``Authorization: Bearer TOKEN`` has the token, in constant time."""
+        kind, _, given = authorization.partition(" ")
+        same = hmac.compare_digest(given.strip().encode(errors="replace"), self._token.encode())
+        return kind.lower() == "bearer" and same
 
 
 def _has_own_slots(owner: str) -> bool:

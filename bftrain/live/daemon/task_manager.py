@@ -199,7 +199,8 @@ class TaskManager:
         if track is None:
             return None  # it has finished
         track.on_message(message)
-        notice, event = "", None
+        event: Event | None = None
+        notice = ""
         match message["type"]:
             case "note":
                 notice = f": {message['text']}"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import Future
 from threading import Thread
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from bftrain.errors import NotAvailable
 
@@ -18,28 +18,17 @@ R = TypeVar("R")
 
 async def run_in_daemon_thread(function: Callable[[], R]) -> R:
     """Return the result of ``function`` without blocking the loop; cancelling the caller does not stop the thread."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[R] = loop.create_future()
-
-    def settle(value: R | None, error: BaseException | None) -> None:
-        if answer.done():
-            return  # cancelled: the caller is gone
-        if error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(cast("R", value))
+    answer: Future[R] = Future()
+    answer.set_running_or_notify_cancel()
 
     def run() -> None:
-        value, error = None, None
         try:
-            value = function()
-        except BaseException as raised:  # noqa: BLE001 - it belongs to the caller
-            error = raised
-        with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle, value, error)
+            answer.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - it belongs to the caller
+            answer.set_exception(error)
 
     Thread(target=run, name="bftrain-aside", daemon=True).start()
-    return await answer
+    return await asyncio.wrap_future(answer)
 
 
 async def within(patience_s: float, function: Callable[[], R], what: str, *, undo: Callable[[], None]) -> R:

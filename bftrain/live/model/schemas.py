@@ -6,23 +6,19 @@ reports it on the Unix socket, or a token over TCP.
 
 from __future__ import annotations
 
-import hmac
 import os
 import pwd
 import re
-import secrets
 import socket
-import stat
 import struct
 from collections.abc import Collection, Mapping
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
-from bftrain.errors import BadConfig, BadInput, BftrainError
+from bftrain.errors import BadInput, BftrainError
 from bftrain.live.schedulers.base import HooksView, PoolView
 from bftrain.values import checks, wire
 from bftrain.values.batch_scaling import BatchScaling
@@ -469,8 +465,6 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid: as the kernel fills it in
-_TOKEN_BYTES: Final = 32
-_SHORTEST: Final = 32  # minimum length of tokens from other sources
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -517,35 +511,3 @@ def caller_at_socket(connection: socket.socket, operators: Collection[str]) -> C
     uid = int(_CREDENTIALS.unpack(found)[1])
     user = user_of(uid)
     return Caller(uid=uid, user=user, operator=uid in {os.getuid(), 0} or user in operators)
-
-
-class ApiToken:
-    """The token for HTTP over TCP: it grants the rights of the daemon's user."""
-
-    def __init__(self, path: Path) -> None:
-        if not path.exists():
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(file, "w") as opened:
-                opened.write(secrets.token_urlsafe(_TOKEN_BYTES) + "\n")
-        new = f"remove it, and a new one is made: rm {path}"
-        try:
-            with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as opened:
-                about = os.fstat(opened.fileno())
-                text = opened.read(4096)
-        except OSError as error:
-            raise BadConfig(f"cannot be read: {error.strerror}", where=str(path), fix=new) from error
-        if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
-            raise BadConfig("other users can read or write it", where=str(path), fix=f"chmod 600 {path}, or {new}")
-        self._token = text.decode(errors="replace").strip()
-        if len(self._token) < _SHORTEST or not self._token.isascii() or not self._token.isprintable():
-            raise BadConfig(f"is not a token of at least {_SHORTEST} characters", where=str(path), fix=new)
-
-    def admits(self, authorization: str) -> bool:
-        """Return whether a header ``Authorization: Bearer TOKEN`` has the token."""
-        kind, _, given = authorization.partition(" ")
-        return kind.lower() == "bearer" and self.matches(given.strip())
-
-    def matches(self, given: str) -> bool:
-        """Return whether ``given`` is the token, in constant time."""
-        return hmac.compare_digest(given.encode(errors="replace"), self._token.encode())

@@ -35,8 +35,8 @@ def make_secret(path: Path) -> bytes:
     return secret
 
 
-def read_secret(path: Path) -> bytes:
-    """Read the secret in ``path``; raise if other users can read or write the file."""
+def read_private(path: Path) -> str:
+    """Read the text in ``path``; raise if other users can read or write the file."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
@@ -44,15 +44,20 @@ def read_secret(path: Path) -> bytes:
         raise BadSecret(f"cannot be read: {error.strerror}", where=str(path), fix=fix) from error
     try:
         found = os.fstat(file)
-        text = os.read(file, 4 * BYTES)
+        text = os.read(file, 4096)
     finally:
         os.close(file)
     if found.st_uid != os.getuid():
         raise BadSecret("belongs to another user", where=str(path), fix=_NEW)
     if stat.S_IMODE(found.st_mode) & 0o077:
         raise BadSecret("other users than its owner can read or write it", where=str(path), fix=f"chmod 600 {path}")
+    return text.decode(errors="replace").strip()
+
+
+def read_secret(path: Path) -> bytes:
+    """Read the secret in ``path``; raise if other users can read or write the file."""
     try:
-        secret = bytes.fromhex(text.decode().strip())
+        secret = bytes.fromhex(read_private(path))
     except ValueError as error:
         raise BadSecret("is not hexadecimal", where=str(path), fix=_NEW) from error
     if len(secret) != BYTES:

@@ -134,7 +134,7 @@ async def test_over_tcp_only_the_token_and_a_name_of_this_machine_open(tmp_path:
     async with live_inside(tmp_path, api=TCP) as inside:
         tcp = inside.api.addresses[1]
         token = token_of(inside)
-        for wrong in ("", "Bearer", "Bearer x", f"{token}x", token.replace("Bearer", "Basic"), token.lower()):
+        for wrong in ("", "Bearer", "Bearer x", f"{token}x", token.replace("Bearer", "Basic"), token.upper()):
             for request in ("GET /v1/status", "GET /v1/nothing", "POST /v1/tasks", "GET /metrics"):
                 refused = await ask(tcp, request, authorization=wrong)
                 assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
