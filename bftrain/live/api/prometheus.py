@@ -183,8 +183,7 @@ class LiveMetrics(Collector):
         self._taken.clear()
 
     def _finished(self, event: TaskFinished) -> None:
-        record = next((one for one in reversed(self._store.finished) if one.name == event.task), None)
-        if record is None:
+        if (record := self._store.find(event.task)) is None:
             return
         spec, took_s = record.spec, event.time_s - record.submitted_s
         self._completion.observe(took_s)

@@ -331,11 +331,7 @@ def limit(text: object, user: str) -> float:
 # -- as an operator: agents wait on every node, and nodes that PBS calls free are ours while no job is on them
 
 
-class PbsNodesSettings(WatchSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of the scheduler that asks PBS about its nodes."""
-
-
 def make_nodes(table: Mapping[str, object], _site: Site) -> Scheduler:
     """Build the scheduler from the settings of a site."""
-    settings = scheduler_settings(table, PbsNodesSettings)
+    settings = scheduler_settings(table, WatchSettings)
     return NodeWatch("pbs-nodes", _NODES, read_idle, settings, REMEDY)

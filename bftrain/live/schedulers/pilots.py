@@ -158,7 +158,7 @@ class PolledScheduler(Scheduler):
                 self._post(Remark(text=text))
 
 
-class WatchSettings(PollSettings, frozen=True, kw_only=True):
+class WatchSettings(PollSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of watched schedulers."""
 
     poll_s: Positive = 2.0

@@ -301,7 +301,7 @@ def _seconds(text: str) -> float | None:
 # -- as an operator: agents wait on every node, and nodes that Slurm calls idle are ours
 
 
-class SlurmNodesSettings(WatchSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SlurmNodesSettings(WatchSettings, frozen=True, kw_only=True):
     """The nodes to watch; "" means all."""
 
     partition: Word = ""

@@ -74,14 +74,6 @@ def test_blocks_with_and_without_harvesting_are_compared_and_nothing_is_left(run
     assert "harvesting is paused: no nodes are used" in remarks
 
 
-def test_harvesting_continues_after_a_job_that_never_starts(run: LiveThread, tmp_path: Path) -> None:
-    (tmp_path / "hold").write_text("0")
-    ended = measure(tmp_path, "--patience", "0.05")
-    assert ended.returncode != 0
-    assert "a probe job has waited for 0.05 s" in ended.stderr
-    assert not paused(run)
-
-
 def test_a_job_that_never_starts_ends_the_measurement_with_the_figures_until_then(
     run: LiveThread, tmp_path: Path
 ) -> None:
