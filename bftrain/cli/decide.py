@@ -10,7 +10,7 @@ import click
 
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
-from bftrain.cli.settings import decides, ignored_settings, name_of, settings_of
+from bftrain.cli.settings import decides, name_of, settings_of_kind
 from bftrain.errors import BadInput
 from bftrain.text_formats import counted
 
@@ -45,11 +45,12 @@ def command(events: IO[bytes], journal_path: Path | None, config: Path | None, o
     from msgspec.structs import replace
 
     from bftrain.assembly import build_harvester
+    from bftrain.config import REPLAY, Settings, read_toml
     from bftrain.registry import note_on_name
 
-    settings = settings_of(config, given)
-    for words in ignored_settings(config):
-        out.say(words)
+    settings = settings_of_kind(config, given, Settings)
+    if config is not None and REPLAY in read_toml(config):
+        out.say(f"{config}: [{REPLAY}] is ignored: it is for replays only")
     if renamed := note_on_name("objective", settings.objective):
         out.warn(renamed)
     if journal_path is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
@@ -17,7 +17,6 @@ from bftrain.ranges import size_range
 if TYPE_CHECKING:
     import msgspec
 
-    from bftrain.config import Settings
     from bftrain.values.options import Setting
 
 
@@ -180,24 +179,6 @@ def option_of(setting: str) -> str:
     return "--" + setting.removesuffix("_s").replace("_", "-")
 
 
-def settings_of(config: Path | None, given: Mapping[str, object]) -> Settings:
-    """Return the settings of the file and the options in ``given``; errors show options as they were typed.
-
-    The file may be the ``config.toml`` of a replay: settings of replays only, such as its window, are ignored.
-    """
-    from bftrain.config import Settings
-
-    return settings_of_kind(config, given, Settings)
-
-
-def ignored_settings(config: Path | None) -> Iterator[str]:
-    """Yield a note if the file has settings that only replays use."""
-    from bftrain.config import REPLAY, read_toml
-
-    if config is not None and REPLAY in read_toml(config):
-        yield f"{config}: [{REPLAY}] is ignored: it is for replays only"
-
-
 def with_shares(given: Mapping[str, object]) -> dict[str, object]:
     """Replace paths of a shares file and a topology by their settings."""
     options = dict(given)
@@ -216,7 +197,7 @@ def with_shares(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def settings_of_kind(config: Path | None, given: Mapping[str, object], kind: type[S]) -> S:
-    """Return settings of any ``kind``, like :func:`settings_of`."""
+    """Return the settings of the file and the options in ``given``; errors show options as they were typed."""
     from bftrain.config import merged
     from bftrain.errors import BadValue
     from bftrain.values import options

@@ -46,9 +46,7 @@ class BatchScaling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 def check_batch(task: msgspec.Struct, batch: BatchScaling | None, max_nodes: int) -> None:
     """Raise an error unless the largest batch of a task has a sample for each of its nodes."""
-    if batch is None:
-        return
-    checks.instance(task, "batch", BatchScaling)
-    if batch.largest is not None and batch.largest < max_nodes:
+    checks.instance(task, "batch", BatchScaling | None)
+    if batch is not None and batch.largest is not None and batch.largest < max_nodes:
         what = f"has largest = {batch.largest}, below one sample per node for max_nodes = {max_nodes}"
         checks.reject(task, "batch", what, "lower max_nodes, or raise largest")

@@ -10,8 +10,8 @@ import math
 from collections import Counter
 from enum import StrEnum
 from operator import index
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from types import MappingProxyType, UnionType
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, get_args
 
 from msgspec.structs import force_setattr
 
@@ -153,7 +153,9 @@ def bounds(value: Struct) -> None:
         reject(value, "max_nodes", f"is {largest}, below min_nodes = {smallest}")
 
 
-def number(value: Struct, *fields: str, at_least: float | None = None, above: float | None = None) -> float:
+def number(
+    value: Struct, *fields: str, at_least: float | None = None, above: float | None = None, at_most: float | None = None
+) -> float:
     """Check that each of ``fields`` is a finite number within the bounds; return the last value."""
     checked = 0.0
     for field in fields:
@@ -164,6 +166,8 @@ def number(value: Struct, *fields: str, at_least: float | None = None, above: fl
             reject(value, field, f"must be at least {at_least:g}, not {checked:g}")
         if above is not None and checked <= above:
             reject(value, field, f"must be above {above:g}, not {checked:g}")
+        if at_most is not None and checked > at_most:
+            reject(value, field, f"must not exceed {at_most:g}, but is {checked:g}")
     return checked
 
 
@@ -322,11 +326,12 @@ def positive(value: Struct, field: str) -> None:
     frozen_mapping(value, field, _number)
 
 
-def instance(value: Struct, field: str, kind: type) -> None:
-    """Check that ``field`` is a value of ``kind``."""
+def instance(value: Struct, field: str, kind: type | UnionType) -> None:
+    """Check that ``field`` is a value of ``kind``, which may be ``KIND | None``."""
     given = getattr(value, field)
     if not isinstance(given, kind):
-        reject(value, field, f"must be a {kind.__name__}, not {_show(given)}")
+        name = (kind if isinstance(kind, type) else get_args(kind)[0]).__name__
+        reject(value, field, f"must be a {name}, not {_show(given)}")
 
 
 def instances(value: Struct, field: str, kind: type[T]) -> tuple[T, ...]:

@@ -120,8 +120,7 @@ class TaskMeasured(_TaskEvent, frozen=True, kw_only=True, tag="task_measured"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.curve is not None:
-            checks.instance(self, "curve", SpeedCurve)
+        checks.instance(self, "curve", SpeedCurve | None)
         if self.curves is not None:
             checks.mapped(self, "curves", SpeedCurve)
         costs = ("grow_cost_s", "shrink_cost_s", "start_cost_s")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Final, NamedTuple, get_args, get_type_hints
+from typing import Final, NamedTuple, get_args, get_type_hints
 
 import msgspec
 
@@ -88,15 +88,8 @@ def check(value: msgspec.Struct) -> None:
         if option.word and isinstance(given, str):
             checks.instead_of_seconds(value, name, option.word)
         elif float in setting.types:
-            checks.number(value, name, at_least=option.at_least, above=option.above)
-            _check_most(value, name, option.at_most)
+            checks.number(value, name, at_least=option.at_least, above=option.above, at_most=option.at_most)
         elif int in setting.types:
             checks.integer(value, name, at_least=int(option.at_least or 0))
         elif given != "" or (setting.default and not option.may_be_empty):
             checks.one_of(value, name, option.choices) if option.choices else checks.text(value, name)
-
-
-def _check_most(value: msgspec.Struct, name: str, most: float | None) -> None:
-    given: Any = getattr(value, name)
-    if most is not None and given > most:
-        checks.reject(value, name, f"must not exceed {most:g}, but is {given:g}")

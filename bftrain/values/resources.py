@@ -49,9 +49,3 @@ class ResourceSpeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 def _between(amount: float, amounts: tuple[float, ...], values: tuple[float, ...] | list[float]) -> float:
     return float(np.interp(amount, (0.0, *amounts), (0.0, *values))) if amounts else values[0]
-
-
-def check_resources(task: msgspec.Struct, resources: ResourceSpeeds | None) -> None:
-    """Check the type of the field ``resources`` of a task."""
-    if resources is not None:
-        checks.instance(task, "resources", ResourceSpeeds)

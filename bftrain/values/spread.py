@@ -29,8 +29,7 @@ class SpreadSpeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         checks.integer(self, "places", at_least=_LEAST_PLACES)
         checks.optional_text(self, "kind")
         checks.optional_number(self, "share", at_least=0.0)
-        if self.curve is not None:
-            checks.instance(self, "curve", SpeedCurve)
+        checks.instance(self, "curve", SpeedCurve | None)
         if self.share is not None and self.curve is not None:
             checks.reject(self, "curve", "is given in addition to share", "set one")
         if self.share is None and self.curve is None:
@@ -84,9 +83,3 @@ class SpreadSpeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             return more[-1].at(size, together)
         known = (fewest, *(each.places for each in more))
         return float(np.interp(places, known, (together, *(each.at(size, together) for each in more))))
-
-
-def check_spread(task: msgspec.Struct, spread: SpreadSpeeds | None) -> None:
-    """Check the type of the field ``spread`` of a task."""
-    if spread is not None:
-        checks.instance(task, "spread", SpreadSpeeds)

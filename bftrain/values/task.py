@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from bftrain.values import checks
 from bftrain.values.batch_scaling import BatchScaling, check_batch
 from bftrain.values.curve import SpeedCurve, curve_on
-from bftrain.values.resources import ResourceSpeeds, check_resources
-from bftrain.values.spread import SpreadSpeeds, check_spread
+from bftrain.values.resources import ResourceSpeeds
+from bftrain.values.spread import SpreadSpeeds
 from bftrain.values.wire import NOTHING, Mapped
 
 
@@ -58,8 +58,8 @@ class TaskSpec(Mapped, frozen=True, kw_only=True):
         checks.optional_number(self, "deadline_s")
         checks.optional_text(self, "user", "campaign")
         check_batch(self, self.batch, self.max_nodes)
-        check_spread(self, self.spread)
-        check_resources(self, self.resources)
+        checks.instance(self, "spread", SpreadSpeeds | None)
+        checks.instance(self, "resources", ResourceSpeeds | None)
 
     def __hash__(self) -> int:
         return hash((self.name, self.curve))
