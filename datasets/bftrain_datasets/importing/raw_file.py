@@ -58,18 +58,16 @@ _DAMAGED: Final = (OSError, lzma.LZMAError, zlib.error, EOFError, tarfile.TarErr
 
 
 class _Stream(io.RawIOBase):
-    """A stream of the blocks that ``read`` returns for a maximum size; an empty block is the end."""
+    """A stream that ``fill`` writes into a buffer; it returns the number of bytes, 0 at the end."""
 
-    def __init__(self, read: Callable[[int], bytes]) -> None:
-        self._read = read
+    def __init__(self, fill: Callable[[memoryview], int]) -> None:
+        self._fill = fill
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer is accepted
-        block = self._read(len(buffer))
-        buffer[: len(block)] = block
-        return len(block)
+        return self._fill(buffer)
 
 
 class RawFile:
@@ -86,7 +84,7 @@ class RawFile:
         self._outer = sys.stdin.buffer if path is None else existing(path).open("rb")
         self._owned = path is not None
         self._digest, self._size_bytes = hashlib.sha256(), 0
-        self._raw = _Stream(self._read_raw)
+        self._raw = _Stream(self._fill_raw)
         self._damage: list[Exception] = []
         self._archive: tarfile.TarFile | None = None
         self._path = path
@@ -119,17 +117,18 @@ class RawFile:
     ) -> None:
         self._close()
 
-    def _read_raw(self, size: int) -> bytes:
-        """Return a block of the packed file, after hashing it and reporting its size."""
+    def _fill_raw(self, buffer: memoryview) -> int:
+        """Read a block of the packed file, hash it, and report its size."""
         try:
-            block = self._outer.read(size)
+            block = self._outer.read(len(buffer))
         except OSError as error:
             raise BadInput(f"cannot be read: {error.strerror}", where=self.where) from error
         self._digest.update(block)
         self._size_bytes += len(block)
         if self._tell is not None:
             self._tell(len(block))
-        return block
+        buffer[: len(block)] = block
+        return len(block)
 
     def binary(self) -> IO[bytes]:
         """Return the unpacked content."""
@@ -248,23 +247,24 @@ def _unpacking(
     """
     count, has_ended = 0, False
 
-    def read(size: int) -> bytes:
+    def fill(buffer: memoryview) -> int:
         nonlocal count, has_ended
-        pieces = list[bytes]()
-        while size and not has_ended:
+        filled = 0
+        while filled < len(buffer) and not has_ended:
             try:
                 # Not read(), which would lose data before the damage
-                pieces.append(packed.read1(min(size, most)))
+                block = packed.read1(min(len(buffer) - filled, most))
             except _DAMAGED as error:
                 damage.append(error)
-                pieces.append(b"")
-            size -= len(pieces[-1])
-            count += len(pieces[-1])
-            has_ended = not pieces[-1]
+                block = b""
+            buffer[filled : filled + len(block)] = block
+            filled += len(block)
+            count += len(block)
+            has_ended = not block
             check(count)
-        return b"".join(pieces)
+        return filled
 
-    return _Stream(read)
+    return _Stream(fill)
 
 
 def _check_format(head: bytes, where: str) -> None:
