@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heapreplace
 from itertools import chain, islice
 from typing import Final, Protocol, runtime_checkable
 
@@ -443,10 +442,6 @@ class FairSharePolicy:
         return chain.from_iterable(self._waiting[user] for _, _, user in ranks)
 
 
-PRECISION: Final = 1e6  # virtual finish levels are rounded to 1 / PRECISION
-MERGED: Final = 256  # number of jobs after which the remaining jobs are sorted instead of merged
-
-
 class OStrichPolicy:
     """Ranks campaigns by their end in the virtual schedule, and their jobs by estimate; backfills in rank order."""
 
@@ -457,73 +452,29 @@ class OStrichPolicy:
         self._times = BackfillTimes(options)
         self._oldest_first = options.done_campaigns == OLDEST_FIRST
         self._jobs: dict[int, list[int]] = {}  # campaign -> its waiting jobs, by estimate
-        self._campaigns: dict[int, list[int]] = {}  # user -> their campaigns with waiting jobs
 
     def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
         """Return the jobs that start."""
         campaigns = cluster.campaigns
         for job in cluster.submitted:
-            number = campaigns.of[job]
-            waiting = self._jobs.setdefault(number, [])
-            if not waiting:
-                insort(self._campaigns.setdefault(campaigns.user[number], []), number)
+            waiting = self._jobs.setdefault(campaigns.of[job], [])
             insort(waiting, job, key=lambda each: (cluster.planned_s[each] if self.by_estimate else 0.0, each))
         if not cluster.free or not self._jobs:
             return ()
-        started = in_order(self.ranked(campaigns), cluster, self._times)
+        # Campaigns that have finished in the virtual schedule rank as if they finished now
+        order = campaigns.ordered(self._jobs, campaigns.virtual.level if self._oldest_first else 0.0)
+        started = in_order(chain.from_iterable(map(self._jobs.__getitem__, order)), cluster, self._times)
         for job in started:
-            self._drop(job, campaigns)
+            waiting = self._jobs[campaigns.of[job]]
+            waiting.remove(job)
+            if not waiting:
+                del self._jobs[campaigns.of[job]]
         return started
 
     @property
     def wake_s(self) -> float:
         """The latest time of the next call."""
         return self._times.wake_s
-
-    def ranked(self, campaigns: UserCampaigns) -> Iterator[int]:
-        """Yield all waiting jobs by rank.
-
-        The campaigns of a user are already sorted by virtual end. So users are merged lazily, as far as a pass examines
-        jobs; after ``MERGED`` jobs, all remaining jobs are sorted together.
-        """
-        tag, created_s = campaigns.virtual.tag, campaigns.created_s
-        # Campaigns that have finished in the virtual schedule rank as if they finished now
-        least = campaigns.virtual.level if self._oldest_first else 0.0
-        heads = [
-            (round(max(tag[numbers[0]], least) * PRECISION), created_s[numbers[0]], user, numbers[0], 0)
-            for user, numbers in self._campaigns.items()
-        ]
-        heapify(heads)
-        given = 0
-        while heads and given < MERGED:
-            _, _, user, number, place = heads[0]
-            jobs = self._jobs[number]
-            given += len(jobs)
-            yield from jobs
-            numbers, place = self._campaigns[user], place + 1
-            if place < len(numbers):
-                number = numbers[place]
-                end = round(max(tag[number], least) * PRECISION)
-                heapreplace(heads, (end, created_s[number], user, number, place))
-            else:
-                heappop(heads)
-        if not heads:
-            return
-        others = list(chain.from_iterable(self._campaigns[user][place:] for _, _, user, _, place in heads))
-        yield from chain.from_iterable(map(self._jobs.__getitem__, campaigns.ordered(others, PRECISION, least)))
-
-    def _drop(self, job: int, campaigns: UserCampaigns) -> None:
-        number = campaigns.of[job]
-        waiting = self._jobs[number]
-        waiting.remove(job)
-        if waiting:
-            return
-        del self._jobs[number]
-        user = campaigns.user[number]
-        numbers = self._campaigns[user]
-        del numbers[bisect_left(numbers, number)]
-        if not numbers:
-            del self._campaigns[user]
 
 
 class FifoOStrichPolicy(OStrichPolicy):

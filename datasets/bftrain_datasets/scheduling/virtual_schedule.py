@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
@@ -338,10 +338,10 @@ class UserCampaigns:
         self._open = [0] * len(self.user)  # submitted, unfinished jobs
         self._jobs = jobs
 
-    def ordered(self, numbers: Sequence[int], precision: float, least: float) -> list[int]:
+    def ordered(self, numbers: Collection[int], least: float) -> list[int]:
         """Return campaigns sorted by virtual end, which is at least ``least``, then creation, user and number."""
         given = np.fromiter(numbers, dtype=np.int64, count=len(numbers))
-        ends = np.rint(np.maximum(np.asarray(self.virtual.tag)[given], least) * precision)
+        ends = np.rint(np.maximum(np.asarray(self.virtual.tag)[given], least) * PRECISION)
         found: list[int] = given[np.lexsort((self._rank[given], ends))].tolist()
         return found
 
