@@ -87,11 +87,11 @@ def job_states(made: Made) -> list[str]:
     return list(made.result.jobs.state)
 
 
-def placed(rows: Sequence[Row], nodes: int, *, per_node: int = 1, until_s: float = NEVER) -> tuple[Any, EventLog]:
+def placed(rows: Sequence[Row], nodes: int, *, per_node: int = 1, until_s: float = NEVER) -> tuple[list[str], EventLog]:
     """Schedule jobs by the policy easy; return their nodes, and the log that follows."""
     shared = {"sharing": "cores", "cores_per_node": per_node} if per_node > 1 else {}
     result = scheduled(rows, nodes // per_node, "easy", until_s=until_s, **shared).result
-    return result.places, result.log
+    return result.node_sets, result.log
 
 
 def written(result: Any, folder: Path, **options: Any) -> Path:  # noqa: ANN401 - a result of schedule()

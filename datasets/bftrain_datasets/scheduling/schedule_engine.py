@@ -55,7 +55,6 @@ class JobSchedule:
     overtook: Sequence[bool]
     refused: tuple[int, ...]
     campaigns: UserCampaigns
-    asked: int
     most_waiting: int
 
     def stop_s(self, job: int) -> float:
@@ -89,7 +88,7 @@ class ScheduleEngine:
         self._first_planned_s = array("d", [NEVER]) * len(jobs)
         self._overtook = bytearray(len(jobs))
         self._backlog = 0.0  # waiting node-seconds
-        self._done = self._asked = self._most_waiting = 0
+        self._done = self._most_waiting = 0
 
     def run(self, until_s: float, max_backlog_s: float, watch: Watch | None = None) -> JobSchedule:
         """Run until all jobs are done, ``until_s`` is reached, or the backlog exceeds ``max_backlog_s``."""
@@ -128,7 +127,6 @@ class ScheduleEngine:
             overtook=[bool(each) for each in self._overtook],
             refused=self._refused,
             campaigns=self._campaigns,
-            asked=self._asked,
             most_waiting=self._most_waiting,
         )
 
@@ -184,7 +182,6 @@ class ScheduleEngine:
             if type(self._policy).__module__.startswith(OUR_OWN):
                 raise  # an internal error
             raise self._fault(raised(error)) from error
-        self._asked += 1
         cluster.clear_changes()
         for job in started:
             place = bisect_left(cluster.waiting, job)

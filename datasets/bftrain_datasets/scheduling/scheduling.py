@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import signature
 from itertools import takewhile
 from pathlib import Path
@@ -48,46 +48,12 @@ from bftrain_datasets.scheduling.virtual_schedule import NO_CAMPAIGN
 _NAME_DIGITS: Final = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedJobs:
-    """Nodes by job: ``node_sets``, "" if the job never started.
-
-    The other fields are columns of the log of idle nodes; ``times`` are seconds since the first submission.
-    """
-
-    node_names: tuple[str, ...]
-    times: NDArray[np.float64]
-    offsets: NDArray[np.int64]
-    nodes: NDArray[np.int32]
-    states: NDArray[np.int8]
-    end_s: float
-    node_sets: list[str]
-
-    def idle_node_s(self, from_s: float) -> float:
-        """Return the idle node-seconds from ``from_s``."""
-        joined = np.where(self.states == IDLE, 1, -1)  # the first time lists the idle nodes
-        idle = np.concatenate(([0], np.cumsum(joined)))[self.offsets[1:]]
-        lasts = np.append(self.times[1:], self.end_s) - np.maximum(self.times, from_s)
-        return float((idle * np.maximum(lasts, 0.0)).sum())
-
-    def log(self, begin_s: float, provenance: LogProvenance) -> EventLog:
-        """Return the log with the first submission at ``begin_s`` (seconds UTC)."""
-        return EventLog(
-            node_names=self.node_names,
-            times=self.times + begin_s,
-            offsets=self.offsets,
-            nodes=self.nodes,
-            states=self.states,
-            end_s=self.end_s + begin_s,
-            provenance=provenance,
-        )
-
-
-def place(schedule: JobSchedule, per_node: int = 1) -> PlacedJobs:
+def place(schedule: JobSchedule, per_node: int = 1) -> tuple[EventLog, list[str]]:
     """Assign the first free nodes to every job at its start.
 
-    With shared nodes, processors are assigned, ``per_node`` on each node, and a node is idle while all its processors
-    are free.
+    Return the log of idle nodes, in seconds since the first submission, and the node set of each job, "" if it never
+    started. With shared nodes, processors are assigned, ``per_node`` on each node, and a node is idle while all its
+    processors are free.
     """
     count = schedule.nodes // per_node
     digits = max(_NAME_DIGITS, len(str(count)))
@@ -112,15 +78,15 @@ def place(schedule: JobSchedule, per_node: int = 1) -> PlacedJobs:
             times.append(time_s)
             changes.append((changed, np.where(now[changed], BUSY, IDLE).astype(np.int8)))
     all_nodes, states = (np.concatenate(columns) for columns in zip(*changes, strict=True))
-    return PlacedJobs(
+    log = EventLog(
         node_names=names,
         times=np.array(times),
         offsets=np.cumsum([0, *(each.size for each, _ in changes)]),
         nodes=all_nodes.astype(np.int32),
         states=states,
         end_s=schedule.end_s,
-        node_sets=node_sets,
     )
+    return log, node_sets
 
 
 def _moments(schedule: JobSchedule) -> Iterator[tuple[float, tuple[list[int], list[int]]]]:
@@ -415,9 +381,9 @@ def _largest(number: NDArray[np.int64], values: NDArray[np.float64], count: int)
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ScheduleResult:
-    """Input, outcome and ``wall_s``, the seconds that the simulation took.
+    """Input, outcome, and ``wall_s``, the seconds that the simulation took.
 
-    ``log`` is the derived log of idle nodes.
+    ``log`` is the derived log of idle nodes; ``node_sets`` are the nodes of each job.
     """
 
     settings: ScheduleSettings
@@ -425,7 +391,7 @@ class ScheduleResult:
     schedule: JobSchedule
     jobs: JobFigures
     campaigns: CampaignFigures
-    places: PlacedJobs
+    node_sets: list[str]
     log: EventLog
     summary: ScheduleSummary
     wall_s: float
@@ -482,7 +448,7 @@ def simulate(workload: JobWorkload, settings: ScheduleSettings, *, watch: Watch 
     )
     schedule = engine.run(until_s(settings, jobs), settings.max_backlog_s, watch)
     wall_s = perf_counter() - begin_s
-    places = place(schedule, workload.per_node)
+    placed, node_sets = place(schedule, workload.per_node)
     jobs_found, campaigns_found = job_figures(schedule), figures(schedule)
     default = ScheduleSettings()
     names = [name for name in settings.__struct_fields__ if getattr(settings, name) != getattr(default, name)]
@@ -491,7 +457,7 @@ def simulate(workload: JobWorkload, settings: ScheduleSettings, *, watch: Watch 
         options={name: getattr(settings, name) for name in dict.fromkeys(("policy", "estimates", *names))},
         sources=(workload.source,),
         counts=workload.rows.to_dict(),
-        findings=ordered((*workload.findings, *_findings(schedule, places))),
+        findings=ordered((*workload.findings, *_findings(schedule, placed))),
     )
     return ScheduleResult(
         settings=settings,
@@ -499,8 +465,8 @@ def simulate(workload: JobWorkload, settings: ScheduleSettings, *, watch: Watch 
         schedule=schedule,
         jobs=jobs_found,
         campaigns=campaigns_found,
-        places=places,
-        log=places.log(jobs.begin_s, story),
+        node_sets=node_sets,
+        log=replace(placed, times=placed.times + jobs.begin_s, end_s=placed.end_s + jobs.begin_s, provenance=story),
         summary=summarise(schedule, jobs_found, campaigns_found, workload, settings),
         wall_s=wall_s,
     )
@@ -523,14 +489,14 @@ def until_s(settings: ScheduleSettings, jobs: SubmittedJobs) -> float:
     return at_s - jobs.begin_s
 
 
-def _findings(schedule: JobSchedule, places: PlacedJobs) -> list[LogFinding]:
+def _findings(schedule: JobSchedule, placed: EventLog) -> list[LogFinding]:
     jobs = schedule.jobs
-    found = [_finding("derived", len(places.node_names), 0.0)]
+    found = [_finding("derived", len(placed.node_names), 0.0)]
     if schedule.refused:
         node_s = sum(jobs.size[job] * jobs.run_s[job] for job in schedule.refused)
         found.append(_finding("does_not_fit", len(schedule.refused), node_s, f"job {jobs.name(schedule.refused[0])}"))
     last_s = min(jobs.submit_s[-1], schedule.end_s)
-    drained = places.idle_node_s(last_s)
+    drained = placed.select(window=(last_s, None)).idle_node_s
     if drained > 0:
         found.append(_finding("drained", 1, drained, f"at {time_formats.time_text(last_s + jobs.begin_s)}"))
     return found
@@ -573,7 +539,7 @@ def jobs_table(result: ScheduleResult) -> Table:
         "promised_s": _cells(figures.promised_s),
         "overtook": list(schedule.overtook),
         "overran": list(schedule.prolonged),
-        "node_set": result.places.node_sets,
+        "node_set": result.node_sets,
     }
 
 

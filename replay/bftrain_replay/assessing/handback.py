@@ -101,7 +101,7 @@ def _scheduled(paths: Sequence[Path], log: EventLog) -> BatchJobs:
     end_s = np.minimum(start_s + np.array(table.run_s), log.end_s)
     inside = np.flatnonzero((start_s < log.end_s) & (end_s > log.start_s))
     chosen = inside[np.argsort(start_s[inside], kind="stable")].tolist()
-    nodes = [[names[name] for name in expand(done.places.node_sets[job]) if name in names] for job in chosen]
+    nodes = [[names[name] for name in expand(done.node_sets[job]) if name in names] for job in chosen]
     known = np.array([name not in ("", str(_UNKNOWN)) for name in table.users])
     user = np.array(table.user)[chosen]
     return BatchJobs(

@@ -24,23 +24,23 @@ def pools(log: EventLog) -> list[tuple[float, int]]:
 
 
 def test_jobs_take_the_first_free_nodes() -> None:
-    places, log = placed(HOLE, 5)
-    assert places.node_sets == ["n0001", "n0002", "n[0003-0004]", "n[0001,0005]", "n[0003-0004]"]
+    node_sets, log = placed(HOLE, 5)
+    assert node_sets == ["n0001", "n0002", "n[0003-0004]", "n[0001,0005]", "n[0003-0004]"]
     assert pools(log) == [(0, 1), (10, 0), (40, 2), (70, 4), (99, 5)]
-    assert places.node_names == ("n0001", "n0002", "n0003", "n0004", "n0005")
+    assert log.node_names == ("n0001", "n0002", "n0003", "n0004", "n0005")
 
 
 def test_a_job_of_no_time_holds_no_node() -> None:
-    places, log = placed([Row(0, 0, 2), Row(5, 5, 1)], 2)
-    assert places.node_sets == ["", "n0001"]
+    node_sets, log = placed([Row(0, 0, 2), Row(5, 5, 1)], 2)
+    assert node_sets == ["", "n0001"]
     assert pools(log) == [(0, 2), (5, 1), (10, 2)]
 
 
 def test_a_shared_node_is_idle_while_no_job_holds_any_of_it() -> None:
     # Three nodes of four processors; the third job gets one processor of the first node and one of the second
     rows = [Row(0, 50, 3), Row(0, 20, 2), Row(5, 30, 3), Row(60, 5, 1)]
-    places, log = placed(rows, 12, per_node=4)
-    assert places.node_sets == ["n0001", "n[0001-0002]", "n0002", "n0001"]
+    node_sets, log = placed(rows, 12, per_node=4)
+    assert node_sets == ["n0001", "n[0001-0002]", "n0002", "n0001"]
     assert pools(log) == [(0, 1), (35, 2), (50, 3), (60, 2), (65, 3)]
 
 
@@ -63,9 +63,9 @@ def test_sharing_leaves_more_nodes_idle_than_whole_nodes(tmp_path: Path) -> None
 
 
 def test_what_has_not_ended_holds_its_nodes_to_the_end() -> None:
-    places, log = placed([Row(0, 50, 2), Row(5, 5, 2)], 2, until_s=30.0)
+    node_sets, log = placed([Row(0, 50, 2), Row(5, 5, 2)], 2, until_s=30.0)
     assert pools(log) == [(0, 0)]
-    assert (places.end_s, places.node_sets) == (30, ["n[0001-0002]", ""])
+    assert (log.end_s, node_sets) == (30, ["n[0001-0002]", ""])
 
 
 @pytest.fixture
