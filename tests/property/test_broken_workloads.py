@@ -34,7 +34,7 @@ def options(draw: st.DrawFn, name: str) -> dict[str, Any]:
     }
     if name == "gavel":
         optional["elastic"] = st.booleans()
-        optional["node_kind"] = st.sampled_from(["v100", "k80"])
+        optional["kinds"] = st.sampled_from([("v100",), ("k80",)])
     return draw(st.fixed_dictionaries({}, optional=optional))
 
 

@@ -16,11 +16,9 @@ from bftrain_datasets.commands import tasks_profiles
 from bftrain_datasets.commands.logfiles import FILE, kinds_of, task_output
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from bftrain.values.task import TaskSpec
-    from bftrain_datasets.workloads.generator import MeasuredModel
-    from bftrain_datasets.workloads.speed_table import SpeedTable
     from bftrain_datasets.workloads.task_generators import TaskArrivals
 
 CLUSTER: Final = "cluster"
@@ -31,7 +29,7 @@ _OPTIONS_BY_KIND: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("work_samples", "nodes", "min_nodes", "max_nodes", "files", "endless"), ("mix", "trials")),
     **dict.fromkeys(("gangs", "long_share", "high_share", "high_weight", "deadlines", "burst_share"), (CLUSTER,)),
     **dict.fromkeys(("burst_size", "speeds", "kinds"), (CLUSTER,)),
-    "noise_scale": ("mix", "trials"),
+    **dict.fromkeys(("node_kind", "noise_scale"), ("mix", "trials")),
 }
 _READING: Final = ("node_kind", "noise_scale", "by_hosts")  # options for profile files
 _SHARE: Final = click.FloatRange(0, 1)
@@ -182,22 +180,12 @@ def _cluster(
     shape = generator.ClusterShape(gangs=found, deadlines=_multiples(given["deadlines"]), **settings)
     models, kinds = None, kinds_of(given["kinds"])
     if given["speeds"] is not None:
-        models = _models(load_speed_table(given["speeds"]), given["node_kind"], kinds, by_hosts=given["by_hosts"])
-    elif given["node_kind"] is not None or kinds or given["by_hosts"]:
-        option = "--kinds" if kinds else "--by-hosts" if given["by_hosts"] else "--node-kind"
+        table, by_hosts = load_speed_table(given["speeds"]), given["by_hosts"]
+        models = generator.models_of(table, table.all_kinds(kinds, by_hosts=by_hosts), by_hosts=by_hosts)
+    elif kinds or given["by_hosts"]:
+        option = "--kinds" if kinds else "--by-hosts"
         raise click.UsageError(f"{option} requires --speeds: the bundled models were measured on one kind")
     return generator.generate_cluster(count, seed, models=models, arrivals=arrivals, shape=shape)
-
-
-def _models(table: SpeedTable, one: str | None, kinds: tuple[str, ...], *, by_hosts: bool) -> Sequence[MeasuredModel]:
-    from bftrain_datasets.workloads import generator
-
-    if one is not None and kinds:
-        raise click.UsageError("--kinds and --node-kind contradict each other")
-    chosen = table.all_kinds(kinds, by_hosts=by_hosts) if one is None else (table.kind(one),)
-    if len(chosen) > 1:
-        return generator.models_on(table, chosen, by_hosts=by_hosts)
-    return generator.models_of(table, chosen[0], by_hosts=by_hosts)
 
 
 def _multiples(text: str | None) -> tuple[float, ...]:

@@ -25,17 +25,7 @@ FORMATS: Final = ("gavel", "philly", "blox", "swf", PUBLISHED)
 STDIN: Final = "-"
 _PAIR: Final = 2  # files of the published replayer's tasks
 _WORTH_A_BAR: Final = 1 << 18  # bytes from which a file gets a progress bar
-_PLAIN_OPTIONS: Final = (
-    "speeds",
-    "node_kind",
-    "by_hosts",
-    "reference",
-    "elastic",
-    "per_node",
-    "nodes",
-    "first",
-    "strict",
-)
+_PLAIN_OPTIONS: Final = ("speeds", "by_hosts", "reference", "elastic", "per_node", "nodes", "first", "strict")
 _WORKLOAD_OPTIONS: Final = (*_PLAIN_OPTIONS, "kinds", "window", "begin", "timezone")
 
 
@@ -45,7 +35,7 @@ _WORKLOAD_OPTIONS: Final = (*_PLAIN_OPTIONS, "kinds", "window", "begin", "timezo
     "bftrain generate from-trace jobs.swf -o tasks.toml --nodes 64",
     epilog="docs/how-to/workloads.md describes all fields. Two files are tasks of BFTrainer's published replayer: "
     "JBND (Tcup, Tcdw, Jmin, Jmax, Pmax) and JNPS (Ns, Ps).",
-    renamed={"--kind": "--node-kind"},
+    renamed={"--kind": "--kinds", "--node-kind": "--kinds"},
 )
 @rare("by_hosts", "reference", "first", "per_node", "begin")
 @click.argument(
@@ -57,7 +47,6 @@ _WORKLOAD_OPTIONS: Final = (*_PLAIN_OPTIONS, "kinds", "window", "begin", "timezo
 @heading("Speeds")
 @click.option("--speeds", type=FILE, default=None, help="Gavel's throughput table: steps/s by kind, model and gang.")
 @click.option("--kinds", default=None, metavar="KIND,..", help="Node kinds in the table to use [all].")
-@click.option("--node-kind", default=None, help="Use speeds of this kind only.")
 @click.option(
     "--by-hosts", is_flag=True, help="Keep the speeds on several hosts, in kinds such as v100_unconsolidated."
 )
@@ -122,11 +111,8 @@ def _options(given: Mapping[str, Any], form: str | None, log: Path | None) -> Wo
             what = f"--set begin: {given['begin']!r} is not a time; use seconds or an ISO time"
             raise click.UsageError(what) from error
     window = time_formats.window(given["window"], zone=zone) if given["window"] is not None else (None, None)
-    kinds = kinds_of(given["kinds"])
-    if kinds and given["node_kind"] is not None:
-        raise click.UsageError("--kinds and --node-kind contradict each other")
-    plain = {name: given[name] for name in _PLAIN_OPTIONS}
-    return WorkloadOptions(format=form, zone=zone, begin_s=begin_s, window=window, kinds=kinds, **plain)
+    plain = {name: given[name] for name in _PLAIN_OPTIONS} | {"kinds": kinds_of(given["kinds"])}
+    return WorkloadOptions(format=form, zone=zone, begin_s=begin_s, window=window, **plain)
 
 
 def _workload(file: Path, path: Path, options: WorkloadOptions, out: Output) -> None:

@@ -64,7 +64,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "does_not_fit": _doubtful_row(
         "jobs or nodes that do not fit these nodes, or have no measured speed there",
         "left out",
-        "--nodes or --node-kind",
+        "--nodes or --kinds",
     ),
     # assumptions and repairs
     "truncated": _doubt(

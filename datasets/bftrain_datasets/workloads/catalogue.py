@@ -63,7 +63,7 @@ def _read(path: Path, options: CatalogueOptions) -> tuple[Profile, ...]:
         Profile(
             name=model.name, curve=model.curve, grow_cost_s=0.0, shrink_cost_s=0.0, source=source, spread=model.spread
         )
-        for model in models_of(table, kind, by_hosts=options.by_hosts)
+        for model in models_of(table, (kind,), by_hosts=options.by_hosts)
     )
 
 

@@ -107,30 +107,24 @@ def bundled_models() -> tuple[MeasuredModel, ...]:
     )
 
 
-def models_of(table: SpeedTable, kind: str, *, by_hosts: bool = False) -> tuple[MeasuredModel, ...]:
-    """Return the models of a throughput table that run on this node kind."""
-    return tuple(
-        MeasuredModel(
-            name,
-            SpeedCurve(nodes=tuple(gangs), rate=tuple(gangs.values())),
-            spread=table.spread(name, (kind,)) if by_hosts else None,
-        )
-        for name, gangs in sorted(table.rates[kind].items())
-        if any(gangs.values())
-    )
-
-
-def models_on(table: SpeedTable, kinds: Sequence[str], *, by_hosts: bool = False) -> tuple[MeasuredModel, ...]:
-    """Return the models of a throughput table that run on the first kind, with their speeds on all ``kinds``."""
-    by_kind = {kind: {model.name: model.curve for model in models_of(table, kind)} for kind in kinds}
+def models_of(table: SpeedTable, kinds: Sequence[str], *, by_hosts: bool = False) -> tuple[MeasuredModel, ...]:
+    """Return the models of a throughput table that run on the first kind, with their speeds on several ``kinds``."""
+    by_kind = {
+        kind: {
+            name: SpeedCurve(nodes=tuple(gangs), rate=tuple(gangs.values()))
+            for name, gangs in table.rates[kind].items()
+            if any(gangs.values())
+        }
+        for kind in kinds
+    }
     return tuple(
         MeasuredModel(
             name,
             curve,
-            curves={kind: known[name] for kind, known in by_kind.items() if name in known},
+            curves={kind: known[name] for kind, known in by_kind.items() if name in known and len(kinds) > 1},
             spread=table.spread(name, kinds) if by_hosts else None,
         )
-        for name, curve in by_kind[kinds[0]].items()
+        for name, curve in sorted(by_kind[kinds[0]].items())
     )
 
 

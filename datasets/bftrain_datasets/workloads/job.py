@@ -23,10 +23,9 @@ class WorkloadOptions:
     """Settings that are missing in a job file.
 
     ``format`` selects the reader (default: detected from the content). ``speeds`` is a throughput table. Tasks get the
-    speeds on its node ``kinds`` (default: all); with ``node_kind``, only the speeds on this kind. ``reference`` is the
-    kind for the ideal duration of a deadline. ``elastic`` allows all measured gangs instead of the requested one;
-    ``by_hosts`` keeps their speeds on several hosts. ``per_node`` GPUs or processors make a node. Jobs larger than
-    ``nodes`` nodes are rejected.
+    speeds on its node ``kinds`` (default: all). ``reference`` is the kind for the ideal duration of a deadline.
+    ``elastic`` allows all measured gangs instead of the requested one; ``by_hosts`` keeps their speeds on several
+    hosts. ``per_node`` GPUs or processors make a node. Jobs larger than ``nodes`` nodes are rejected.
 
     Only the ``first`` jobs are considered. Jobs that arrive in the ``window`` (start and end on the file's clock)
     become tasks. ``submit_s`` counts from ``begin_s`` (seconds UTC; default: the first task). ``zone`` is the default
@@ -35,7 +34,6 @@ class WorkloadOptions:
 
     format: str | None = None
     speeds: Path | str | None = None
-    node_kind: str | None = None
     kinds: tuple[str, ...] = ()
     reference: str | None = None
     elastic: bool = False
@@ -56,9 +54,6 @@ class WorkloadOptions:
         if self.by_hosts and (self.per_node or 1) > 1:
             what, fix = "counts GPUs, but per_node groups GPUs into nodes", "omit one"
             raise BadValue(what, where="WorkloadOptions.by_hosts", fix=fix)
-        if self.kinds and self.node_kind is not None:
-            fix = "set either speeds of several kinds or a single kind"
-            raise BadValue("and node_kind are both set", where="WorkloadOptions.kinds", fix=fix)
 
 
 _BATCH: Final = re.compile(r"\s*\(batch size (\d+)\)")

@@ -443,15 +443,14 @@ def _sizing(
         raise BadInput("it has the steps of jobs, but no speeds", where=where, fix=fix)
     if name != "gavel":
         needless = {"--speeds": table, "--elastic": options.elastic, "--by-hosts": options.by_hosts}
-        for option, given in (*needless.items(), ("--kinds", options.kinds), ("--node-kind", options.node_kind)):
+        for option, given in (*needless.items(), ("--kinds", options.kinds)):
             if given:
                 what = f"{option} needs jobs with models, but this format ({name}) has only durations"
                 raise BadInput(what, where=where, fix=f"omit {option}")
     kinds: tuple[str, ...] = ()
     reference = None
     if table:
-        one = options.node_kind
-        kinds = table.all_kinds(options.kinds, by_hosts=options.by_hosts) if one is None else (table.kind(one),)
+        kinds = table.all_kinds(options.kinds, by_hosts=options.by_hosts)
         usual = USUAL_KIND if USUAL_KIND in table.rates else kinds[0]
         reference = table.kind(options.reference or usual)
     sizing = TaskSizing(

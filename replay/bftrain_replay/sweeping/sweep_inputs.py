@@ -200,7 +200,7 @@ class ClusterTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             return generator.bundled_models()
         table = load_speed_table(Path(self.speeds))
         kinds = table.all_kinds(tuple(kind.strip() for kind in self.kinds.split(",") if kind))
-        return generator.models_on(table, kinds) if len(kinds) > 1 else generator.models_of(table, kinds[0])
+        return generator.models_of(table, kinds)
 
 
 def _shared(source: msgspec.Struct, names: Iterable[str]) -> dict[str, Any]:

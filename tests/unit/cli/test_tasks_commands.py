@@ -56,7 +56,7 @@ def test_import_writes_what_the_library_reads(bftrain: CommandLine, name: str, s
 
 
 def test_words_and_file_tell_where_tasks_come_from(bftrain: CommandLine) -> None:
-    ended = imported(bftrain, GAVEL, "--speeds", "speeds.json", "--node-kind", "v100")
+    ended = imported(bftrain, GAVEL, "--speeds", "speeds.json", "--kinds", "v100")
     first, *words = ended.out.splitlines()
     assert (first, ended.err) == ("tasks.toml: 3 tasks", "")
     for begin, line in zip(("from jobs, sha256 ", "from speeds.json, sha256 ", "format gavel; "), words, strict=False):
@@ -70,7 +70,7 @@ def test_the_options_reach_the_reader(bftrain: CommandLine) -> None:
     ended = imported(bftrain, GAVEL, "--speeds", "speeds.json", "--elastic", "--set", "per-node=2", "-q")
     assert "all sizes in the table" in ended.out
     assert load_tasks(MADE)[1].curve.nodes == (1, 2, 4)
-    options = ("--speeds", "speeds.json", "--node-kind", "k80", "--reference", "k80", "--json")
+    options = ("--speeds", "speeds.json", "--kinds", "k80", "--reference", "k80", "--json")
     ended = imported(bftrain, GAVEL, *options)
     output = json.loads(ended.out)
     assert (output["node_kind"], output["reference"], output["tasks"]) == ("k80", "k80", 1)
@@ -148,7 +148,7 @@ def test_generate_makes_jobs_of_a_cluster(bftrain: CommandLine) -> None:
 
 def test_generate_takes_speeds_of_a_table(bftrain: CommandLine) -> None:
     options = ("--kind", "cluster", "--speeds", "speeds.json", "--elastic", "--gangs", "2:1", "--count", 5)
-    generated(bftrain, *options, "--node-kind", "k80")
+    generated(bftrain, *options, "--kinds", "k80")
     assert {task.curve.nodes for task in load_tasks(MADE)} == {(1, 2, 4)}
     assert {task.curve.rate[1:] for task in load_tasks(MADE)} == {(4.0, 6.0)}
 

@@ -13,14 +13,7 @@ import pytest
 
 from bftrain import BadInput, BadValue, generate_mix, load_tasks, save_tasks
 from bftrain.taskfiles.records import PROFILE_NAMES, profiles
-from bftrain_datasets.workloads.generator import (
-    GANGS,
-    ClusterShape,
-    bundled_models,
-    generate_cluster,
-    models_of,
-    models_on,
-)
+from bftrain_datasets.workloads.generator import GANGS, ClusterShape, bundled_models, generate_cluster, models_of
 from bftrain_datasets.workloads.speed_table import load_speed_table
 from bftrain_datasets.workloads.task_generators import TaskArrivals, generate_trials
 from tests.helpers.workloads import table
@@ -136,14 +129,14 @@ def test_rigid_and_elastic_sizes() -> None:
 
 def test_models_of_a_throughput_table(tmp_path: Path) -> None:
     speeds = load_speed_table(table(tmp_path))
-    found = generate_cluster(200, 5, models=models_of(speeds, "v100"))
+    found = generate_cluster(200, 5, models=models_of(speeds, ("v100",)))
     assert {task.name.rpartition("-")[0] for task in found if task.min_nodes == 1} == {"net-b16", "other"}
     assert {task.name.rpartition("-")[0] for task in found if task.min_nodes > 1} == {"net-b16"}
     elastic = ClusterShape(gangs={2: 1, 4: 1}, elastic=True)
-    slow = generate_cluster(50, 5, models=models_of(speeds, "k80"), shape=elastic)
+    slow = generate_cluster(50, 5, models=models_of(speeds, ("k80",)), shape=elastic)
     assert {(task.min_nodes, task.max_nodes) for task in slow} == {(2, 4)}
     with pytest.raises(BadInput, match=r"no model was measured on a gang of 1 .choose gangs among: 2, 4"):
-        generate_cluster(50, 5, models=models_of(speeds, "k80"))
+        generate_cluster(50, 5, models=models_of(speeds, ("k80",)))
 
 
 def test_the_bundled_models_are_those_of_the_profiles() -> None:
@@ -209,8 +202,8 @@ def test_a_gang_without_a_share_is_never_drawn() -> None:
 
 def test_jobs_with_speeds_on_several_kinds(tmp_path: Path) -> None:
     kinds = load_speed_table(table(tmp_path))
-    models = models_on(kinds, ("v100", "k80"))
-    plain = generate_cluster(200, 5, models=models_of(kinds, "v100"), shape=ClusterShape(gangs={1: 0.5, 2: 0.5}))
+    models = models_of(kinds, ("v100", "k80"))
+    plain = generate_cluster(200, 5, models=models_of(kinds, ("v100",)), shape=ClusterShape(gangs={1: 0.5, 2: 0.5}))
     made = generate_cluster(200, 5, models=models, shape=ClusterShape(gangs={1: 0.5, 2: 0.5}))
     assert [task.work_samples for task in made] == [task.work_samples for task in plain]  # durations are meant on v100
     seen = set()

@@ -41,7 +41,7 @@ def raw_rows(name: str) -> list[list[str]]:
 @pytest.mark.parametrize("kind", ["v100", "p100", "k80", "v100_unconsolidated"])
 @pytest.mark.parametrize("name", TRACES)
 def test_gavels_traces_row_by_row(name: str, kind: str) -> None:
-    found = imported(f"gavel/{name}.trace", node_kind=kind)
+    found = imported(f"gavel/{name}.trace", kinds=(kind,))
     rows, speeds = raw_rows(f"gavel/{name}.trace"), raw_speeds(kind)
     assert found.rows.read == len(rows) == TRACES[name]
     usable = [(number, row) for number, row in enumerate(rows) if speeds[row[0], int(row[6])] > 0]
@@ -72,7 +72,7 @@ def test_gavels_durations_are_those_that_its_generator_draws() -> None:
 
 @pytest.mark.parametrize("kind", ["v100", "p100", "k80"])
 def test_elastic_curves_are_the_tables(kind: str) -> None:
-    found = imported("gavel/max_min_fairness.trace", node_kind=kind, elastic=True)
+    found = imported("gavel/max_min_fairness.trace", kinds=(kind,), elastic=True)
     rows, speeds = raw_rows("gavel/max_min_fairness.trace"), raw_speeds(kind)
     assert found.rows.used == len(rows)
     for task, row in zip(found.tasks, rows, strict=True):
