@@ -25,8 +25,6 @@ FORMATS: Final = ("gavel", "philly", "blox", "swf", PUBLISHED)
 STDIN: Final = "-"
 _PAIR: Final = 2  # files of the published replayer's tasks
 _WORTH_A_BAR: Final = 1 << 18  # bytes from which a file gets a progress bar
-_PLAIN_OPTIONS: Final = ("speeds", "by_hosts", "reference", "elastic", "per_node", "nodes", "first", "strict")
-_WORKLOAD_OPTIONS: Final = (*_PLAIN_OPTIONS, "kinds", "window", "begin", "timezone")
 
 
 @click.command(
@@ -84,7 +82,7 @@ def command(
     if len(files) != wanted:
         many = "a pair of files, JBND and JNPS" if wanted == _PAIR else "one file"
         raise click.UsageError(f"{form or 'an import'} takes {many}, not {len(files)}")
-    used = [name for name in _WORKLOAD_OPTIONS if given[name] not in {None, False}]
+    used = [name for name, value in given.items() if value not in {None, False}]
     if form == PUBLISHED and used:
         raise click.UsageError(f"--{used[0].replace('_', '-')} cannot be used with tasks of the published replayer")
     if given["begin"] is not None and log is not None:
@@ -95,49 +93,66 @@ def command(
         _workload(files[0], path, _options(given, form, log), out)
 
 
-def _options(given: Mapping[str, Any], form: str | None, log: Path | None) -> WorkloadOptions:
+def _options(given: dict[str, Any], form: str | None, log: Path | None) -> WorkloadOptions:
     from datetime import UTC
 
     from bftrain_datasets.log import time_formats
     from bftrain_datasets.log.log_files import load_log
     from bftrain_datasets.workloads.job import WorkloadOptions
 
-    zone = time_formats.zone(given["timezone"]) if given["timezone"] else UTC
+    timezone, begin, window, kinds = (given.pop(name) for name in ("timezone", "begin", "window", "kinds"))
+    zone = time_formats.zone(timezone) if timezone else UTC
     begin_s = load_log(log).start_s if log else None
-    if given["begin"] is not None:
+    if begin is not None:
         try:
-            begin_s = time_formats.RecordClock(zone).seconds(given["begin"])
+            begin_s = time_formats.RecordClock(zone).seconds(begin)
         except (ValueError, OverflowError) as error:
-            what = f"--set begin: {given['begin']!r} is not a time; use seconds or an ISO time"
-            raise click.UsageError(what) from error
-    window = time_formats.window(given["window"], zone=zone) if given["window"] is not None else (None, None)
-    plain = {name: given[name] for name in _PLAIN_OPTIONS} | {"kinds": kinds_of(given["kinds"])}
-    return WorkloadOptions(format=form, zone=zone, begin_s=begin_s, window=window, **plain)
+            raise click.UsageError(f"--set begin: {begin!r} is not a time; use seconds or an ISO time") from error
+    if window is not None:
+        given["window"] = time_formats.window(window, zone=zone)
+    return WorkloadOptions(format=form, zone=zone, begin_s=begin_s, kinds=kinds_of(kinds), **given)
 
 
 def _workload(file: Path, path: Path, options: WorkloadOptions, out: Output) -> None:
-    from bftrain.taskfiles.files import MADE_BY, save_tasks
-
     found = _read(file, options, out)
-    words = list(_import_lines(found, options))
-    save_tasks(found.tasks, path, note="\n".join((f"{MADE_BY} generate from-trace", *words)))
     for warning in _warnings(found):
         out.warn(warning)
     figures = {
-        "file": str(path),
-        "tasks": len(found.tasks),
-        "format": found.format,
-        "begin_s": found.begin_s,
-        "first_submit_s": found.tasks[0].submit_s,
-        "last_submit_s": found.tasks[-1].submit_s,
         "node_kind": found.node_kind,
         "kinds": found.kinds,
         "reference": found.reference,
         "rows": found.rows,
         "findings": findings_data(found.findings),
+    }
+    _save(found, found.format, path, figures, list(_import_lines(found, options)), out)
+
+
+def _save(
+    found: TrainingWorkload | PublishedTasks,
+    form: str,
+    path: Path,
+    figures: Mapping[str, object],
+    words: Sequence[str],
+    out: Output,
+) -> None:
+    """Write the tasks; print ``words``, which are also the file's comments, or ``figures`` as JSON."""
+    from bftrain.taskfiles.files import MADE_BY, save_tasks
+
+    save_tasks(found.tasks, path, note="\n".join((f"{MADE_BY} generate from-trace", *words)))
+    moments = [task.submit_s for task in found.tasks]
+    if early := sum(moment < 0 for moment in moments):
+        out.warn(f"{counted(early, 'task')} submitted before the origin of submit_s")
+    result = {
+        "file": str(path),
+        "tasks": len(found.tasks),
+        "format": form,
+        "begin_s": found.begin_s,
+        "first_submit_s": min(moments),
+        "last_submit_s": max(moments),
+        **figures,
         "sources": found.sources,
     }
-    out.result(figures, lambda: f"{path}: {counted(len(found.tasks), 'task')}\n" + "\n".join(words))
+    out.result(result, lambda: f"{path}: {counted(len(found.tasks), 'task')}\n" + "\n".join(words))
 
 
 def _read(file: Path, options: WorkloadOptions, out: Output) -> TrainingWorkload:
@@ -184,35 +199,15 @@ def _warnings(found: TrainingWorkload) -> Iterator[str]:
             option = f"; change it with {hazard.option}" if hazard.option else ""
             first = f", first at {finding.first}" if finding.first else ""
             yield f"{finding.count:,} {finding.name}{first}: {hazard.says}; {finding.done}{option}"
-    early = sum(task.submit_s < 0 for task in found.tasks)
-    if early:
-        yield f"{counted(early, 'task')} submitted before the origin of submit_s"
 
 
 def _published(files: Sequence[Path], path: Path, log: Path | None, out: Output) -> None:
-    from bftrain.taskfiles.files import MADE_BY, save_tasks
     from bftrain_datasets.log.log_files import load_log
     from bftrain_datasets.published.tasks import import_tasks
 
-    begin_s = load_log(log).start_s if log else None
-    found = import_tasks(files[0], files[1], begin_s=begin_s)
-    words = list(_published_words(found))
-    save_tasks(found.tasks, path, note="\n".join((f"{MADE_BY} generate from-trace", *words)))
-    moments = [task.submit_s for task in found.tasks]
-    figures = {
-        "file": str(path),
-        "tasks": len(found.tasks),
-        "format": PUBLISHED,
-        "begin_s": found.begin_s,
-        "first_submit_s": min(moments),
-        "last_submit_s": max(moments),
-        "profiles": found.profiles,
-        "rounded": found.rounded,
-        "sources": found.sources,
-    }
-    if min(moments) < 0:
-        out.warn(f"{counted(sum(moment < 0 for moment in moments), 'task')} submitted before the start of the log")
-    out.result(figures, lambda: f"{path}: {counted(len(found.tasks), 'task')}\n" + "\n".join(words))
+    found = import_tasks(files[0], files[1], begin_s=load_log(log).start_s if log else None)
+    figures = {"profiles": found.profiles, "rounded": found.rounded}
+    _save(found, PUBLISHED, path, figures, list(_published_words(found)), out)
 
 
 def _published_words(found: PublishedTasks) -> Iterator[str]:

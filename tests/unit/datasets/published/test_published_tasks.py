@@ -148,7 +148,7 @@ def test_the_command_warns_of_early_tasks(tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
     save_log(log_from_transitions([(BEGIN_S + 60, "n1", NodeState.IDLE)], end_s=BEGIN_S + 90), log)
     said = run(first, second, "-o", tmp_path / "tasks.csv", "--log", log).stderr
-    assert "warning: 1 task submitted before the start of the log" in said
+    assert "warning: 1 task submitted before the origin of submit_s" in said
 
 
 @pytest.mark.parametrize(
