@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
-import select
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,13 +18,12 @@ from time import perf_counter
 from typing import Final
 
 import msgspec
-import numpy as np
 
 import bftrain
 from bftrain.values.solution import Limits, Termination
 from bftrain_solvers.matrix import ModelMatrix
 from bftrain_solvers.milp import RawAnswer
-from bftrain_solvers.worker_loop import LENGTH, WorkerReply, WorkerRequest, framed, packed
+from bftrain_solvers.worker_loop import LENGTH, WorkerRequest, decoded, framed
 
 # Grace period after the deadline, plus this share of the deadline: with the time to transfer the programme and to
 # kill the process, the total stays below 50 ms plus a tenth
@@ -32,6 +31,7 @@ _GRACE_S: Final = 0.025
 _MORE_GRACE: Final = 0.08
 _END_S: Final = 1.0  # time for a worker to exit voluntarily
 _CHUNK: Final = 1 << 20
+_LEAST_S: Final = 1e-3
 # CBC answers a crash with a stack trace that it allocates memory for. Struck while it allocates, it would wait for its
 # own lock for good, but in a process of a single thread there is no lock: so linear algebra starts none
 _ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}
@@ -55,6 +55,7 @@ class LibraryProcess:
         self._module = module
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket  # to the process
         self._owner = os.getpid()
         self._ready = False
 
@@ -68,17 +69,16 @@ class LibraryProcess:
     def maximised(self, matrix: ModelMatrix, limits: Limits) -> RawAnswer:
         """Solve in the worker; a worker that dies is a failure, a late one has reached the limit of time."""
         try:
-            reply = self._ask(WorkerRequest(fields=packed(matrix), limits=limits), limits.deadline_s)
+            return self._ask(matrix, limits)
         except WorkerDied as death:
             return RawAnswer(termination=Termination.FAILED, words=str(death))
         except WorkerTimeout as late:
             return RawAnswer(termination=Termination.TIME_LIMIT, words=str(late))
-        columns = None if reply.columns is None else np.frombuffer(reply.columns, dtype=np.float64)
-        return RawAnswer(termination=reply.termination, columns=columns, bound=reply.bound, words=reply.words)
 
-    def _ask(self, request: WorkerRequest, deadline_s: float) -> WorkerReply:
+    def _ask(self, matrix: ModelMatrix, limits: Limits) -> RawAnswer:
         """Send a problem and wait for the answer, until a little after the deadline."""
         self._after_fork()
+        deadline_s = limits.deadline_s
         grace_s = _GRACE_S + _MORE_GRACE * deadline_s
         until = perf_counter() + deadline_s + grace_s
         if not self._lock.acquire(timeout=deadline_s):
@@ -94,8 +94,8 @@ class LibraryProcess:
             if left <= 0.0:
                 raise WorkerTimeout("the worker had no time left before the deadline")
             try:
-                limits = msgspec.structs.replace(request.limits, deadline_s=min(deadline_s, left))
-                self._send(process, framed(msgspec.structs.replace(request, limits=limits)), until)
+                limits = msgspec.structs.replace(limits, deadline_s=min(deadline_s, left))
+                self._send(process, framed(WorkerRequest(matrix, limits)), until)
                 return self._receive(process, until, "overran the deadline and was stopped")
             except WorkerTimeout:
                 self._end(kill=True)
@@ -118,7 +118,7 @@ class LibraryProcess:
         process, self._process = self._process, None
         if process is not None:
             process.returncode = 0  # another process waits for it
-            _close_pipes(process)  # a second copy here would keep the worker alive after its owner
+            self._channel.close()  # a second copy here would keep the worker alive after its owner
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is not None:
@@ -128,42 +128,47 @@ class LibraryProcess:
         roots = [str(Path(bftrain.__file__).parents[1]), str(Path(__file__).parents[1])]
         inherited = os.environ.get("PYTHONPATH")
         path = os.pathsep.join([*roots, inherited] if inherited else roots)
-        self._process = process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "bftrain_solvers.worker_loop", self._module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **_ONE_THREAD, "PYTHONPATH": path},
-            bufsize=0,
-            # An interrupt at the terminal only reaches the program, which then closes the worker
-            start_new_session=True,
-        )
-        assert process.stdin is not None  # noqa: S101 - requested as a pipe
-        os.set_blocking(process.stdin.fileno(), False)
+        self._channel, theirs = socket.socketpair()
+        with theirs:
+            self._process = process = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-m", "bftrain_solvers.worker_loop", self._module],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **_ONE_THREAD, "PYTHONPATH": path},
+                # An interrupt at the terminal only reaches the program, which then closes the worker
+                start_new_session=True,
+            )
         self._ready = False
         atexit.register(self.close)
         return process
 
     def _send(self, process: subprocess.Popen[bytes], message: bytes, until: float) -> None:
-        assert process.stdin is not None  # noqa: S101 - requested as a pipe
-        rest = memoryview(message)
-        while rest:
-            _wait(process.stdin.fileno(), until, "the worker takes no problem", to_write=True)
-            try:
-                rest = rest[os.write(process.stdin.fileno(), rest) :]
-            except BrokenPipeError:
-                raise self._death(process) from None
+        try:
+            self._limit_wait(until)
+            self._channel.sendall(message)
+        except TimeoutError:
+            raise WorkerTimeout("the worker takes no problem") from None
+        except ConnectionError:
+            raise self._death(process) from None
 
-    def _receive(self, process: subprocess.Popen[bytes], until: float, otherwise: str) -> WorkerReply:
-        assert process.stdout is not None  # noqa: S101 - requested as a pipe
+    def _receive(self, process: subprocess.Popen[bytes], until: float, otherwise: str) -> RawAnswer:
         found = b""
-        while len(found) < LENGTH.size or len(found) < LENGTH.size + LENGTH.unpack_from(found)[0]:
-            _wait(process.stdout.fileno(), until, otherwise, to_write=False)
-            part = os.read(process.stdout.fileno(), _CHUNK)
-            if not part:
-                raise self._death(process)
-            found += part
-        return msgspec.msgpack.decode(found[LENGTH.size :], type=WorkerReply)
+        try:
+            while len(found) < LENGTH.size or len(found) < LENGTH.size + LENGTH.unpack_from(found)[0]:
+                self._limit_wait(until)
+                part = self._channel.recv(_CHUNK)
+                if not part:
+                    raise self._death(process)
+                found += part
+        except TimeoutError:
+            raise WorkerTimeout(otherwise) from None
+        except ConnectionError:
+            raise self._death(process) from None
+        return decoded(found[LENGTH.size :], RawAnswer)
+
+    def _limit_wait(self, until: float) -> None:
+        self._channel.settimeout(max(until - perf_counter(), _LEAST_S))
 
     def _death(self, process: subprocess.Popen[bytes]) -> WorkerDied:
         code = process.wait()
@@ -176,7 +181,7 @@ class LibraryProcess:
         atexit.unregister(self.close)
         if process is None:
             return
-        _close_pipes(process)
+        self._channel.close()
         if kill or not self._ready:  # a worker that is still importing would not notice the closed input
             process.kill()
             Thread(target=process.wait, daemon=True).start()  # freeing its memory takes up to 60 ms
@@ -186,16 +191,3 @@ class LibraryProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _close_pipes(process: subprocess.Popen[bytes]) -> None:
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
-
-
-def _wait(descriptor: int, until: float, otherwise: str, *, to_write: bool) -> None:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLOUT if to_write else select.POLLIN)
-    if not poll.poll(max(0.0, until - perf_counter()) * 1000.0):
-        raise WorkerTimeout(otherwise)

@@ -13,56 +13,43 @@ from collections.abc import Callable
 from importlib import import_module
 from signal import ITIMER_REAL, SIG_DFL, SIGALRM, setitimer, signal
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain.values.solution import Limits, Termination
 from bftrain_solvers.matrix import ModelMatrix
 from bftrain_solvers.milp import RawAnswer
 
+T = TypeVar("T")
+
 LENGTH: Final = Struct("<Q")
-_KINDS: Final = {"integer": np.bool_, "starts": np.int32, "columns": np.int32}  # all other fields contain floats
 _OVERRUN_S: Final = 5.0  # long after the program abandons the worker
+READY: Final = RawAnswer(termination=Termination.OPTIMAL, words="ready")
 
 
-class WorkerRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A matrix, field by field as raw bytes, and the limits."""
+class WorkerRequest(msgspec.Struct, frozen=True):
+    """A problem for the worker, which replies with a ``RawAnswer``."""
 
-    fields: dict[str, bytes]
+    matrix: ModelMatrix
     limits: Limits
 
 
-class WorkerReply(msgspec.Struct, frozen=True, kw_only=True):
-    """A :class:`RawAnswer` with its columns as raw bytes."""
-
-    termination: Termination
-    columns: bytes | None = None
-    bound: float | None = None
-    words: str = ""
-
-
-READY: Final = WorkerReply(termination=Termination.OPTIMAL, words="ready")
-
-
-def framed(message: WorkerRequest | WorkerReply) -> bytes:
-    """Return the message with its length in front."""
-    body = msgspec.msgpack.encode(message)
+def framed(message: WorkerRequest | RawAnswer) -> bytes:
+    """Return the message with its length in front; arrays become raw bytes."""
+    body = msgspec.msgpack.encode(message, enc_hook=np.ndarray.tobytes)
     return LENGTH.pack(len(body)) + body
 
 
-def packed(matrix: ModelMatrix) -> dict[str, bytes]:
-    """Return every array of ``matrix`` as bytes."""
-    return {name: getattr(matrix, name).tobytes() for name in ModelMatrix.__slots__}
+def decoded(body: bytes, kind: type[T]) -> T:
+    """Return a message of this kind without its length."""
+    return msgspec.msgpack.decode(body, type=kind, dec_hook=_array)
 
 
-def unpacked(fields: dict[str, bytes]) -> ModelMatrix:
-    """Undo :func:`packed`."""
-    arrays: dict[str, Any] = {
-        name: np.frombuffer(data, dtype=_KINDS.get(name, np.float64)) for name, data in fields.items()
-    }
-    return ModelMatrix(**arrays)
+def _array(kind: Any, data: bytes) -> NDArray[Any]:  # noqa: ANN401 - NDArray[number]
+    return np.frombuffer(data, dtype=kind.__args__[1].__args__[0])
 
 
 def main(module: str) -> None:
@@ -73,23 +60,20 @@ def main(module: str) -> None:
     solver = import_module(module)
     solver.load()
     answers.write(framed(READY))
-    decoder = msgspec.msgpack.Decoder(WorkerRequest)
     source = sys.stdin.buffer
     while len(head := source.read(LENGTH.size)) == LENGTH.size:
-        request = decoder.decode(source.read(LENGTH.unpack(head)[0]))
+        request = decoded(source.read(LENGTH.unpack(head)[0]), WorkerRequest)
         answers.write(framed(_answer(request, solver.maximised)))
 
 
-def _answer(request: WorkerRequest, maximised: Callable[[ModelMatrix, Limits], RawAnswer]) -> WorkerReply:
+def _answer(request: WorkerRequest, maximised: Callable[[ModelMatrix, Limits], RawAnswer]) -> RawAnswer:
     setitimer(ITIMER_REAL, request.limits.deadline_s + _OVERRUN_S)
     try:
-        found = maximised(unpacked(request.fields), request.limits)
+        return maximised(request.matrix, request.limits)
     except Exception as error:  # noqa: BLE001 - the worker stays up; the program tells what happened
-        return WorkerReply(termination=Termination.FAILED, words=f"{type(error).__name__}: {error}")
+        return RawAnswer(termination=Termination.FAILED, words=f"{type(error).__name__}: {error}")
     finally:
         setitimer(ITIMER_REAL, 0.0)
-    columns = None if found.columns is None else np.asarray(found.columns, dtype=np.float64).tobytes()
-    return WorkerReply(termination=found.termination, columns=columns, bound=found.bound, words=found.words)
 
 
 if __name__ == "__main__":
