@@ -25,7 +25,6 @@ _ROUNDING: Final = 1e-9  # relative: smaller gains, and smaller margins of proof
 _MOST_PRICES: Final = 64
 _SOON: Final = 1_000_000  # limit of an enumeration before a linear programme
 _LARGEST: Final = 4_000_000  # limit of an enumeration before an integer programme
-_PAIRED: Final = 300  # distinct changes for an exhaustive search of pairs
 _TOO_MANY: Final = 2**30  # number of nodes that stands for infeasible
 _OPTIMAL: Final = 0  # status of linprog
 _INFEASIBLE: Final = 2  # status of milp
@@ -100,8 +99,6 @@ class FeasibleOptions:
             return mended
         if self.excluded(needs):
             return None
-        if (paired := _fitting_after_two_changes(needs, mended)) is not None:
-            return paired
         if (known := tightest_prices(needs, self.prices)) is not None:
             with suppress(CountTooLarge):
                 return enumerated_options(needs, useful_options(needs, known), _SOON)
@@ -110,9 +107,8 @@ class FeasibleOptions:
         if needs.priced_out([prices]):
             return None
         mended = _improved_by_single_changes(needs, likely, self.stop_at)
-        near = mended if (needs.over(mended) <= 0).all() else _fitting_after_two_changes(needs, mended)
-        if near is not None:
-            return near
+        if (needs.over(mended) <= 0).all():
+            return mended
         matter = useful_options(needs, prices)
         with suppress(CountTooLarge):
             return enumerated_options(needs, matter, _LARGEST)
@@ -137,28 +133,6 @@ def _improved_by_single_changes(needs: ResourceDemands, chosen: Integers, stop_a
         over = over + needs.uses[row, option] - needs.uses[row, chosen[row]]
         chosen[row], lacking = option, float(then[row, option])
     return chosen
-
-
-def _fitting_after_two_changes(needs: ResourceDemands, chosen: Integers) -> Integers | None:
-    """Return options with two changes so that all tasks fit; ``None`` if two changes are not enough."""
-    over = needs.over(chosen)
-    changes = needs.uses - needs.uses[np.arange(len(chosen)), chosen][:, None, :]
-    row, option = np.nonzero(needs.feasible_alone() & (changes != 0).any(axis=2))
-    changes = changes[row, option]
-    _, first = np.unique(changes, axis=0, return_index=True)
-    if first.size > _PAIRED:
-        left = np.maximum(changes[first] + over, 0) @ (1.0 / np.maximum(needs.limits, 1))
-        first = first[np.argpartition(left, _PAIRED)[:_PAIRED]]
-    fits = row[first][:, None] != row[first][None, :]
-    for resource, lacking in enumerate(over.tolist()):
-        few = changes[first, resource]
-        fits &= few[:, None] + few[None, :] <= -lacking
-    if not fits.any():
-        return None
-    pair = first[list(np.unravel_index(int(fits.argmax()), fits.shape))]
-    found = chosen.copy()
-    found[row[pair]] = option[pair]
-    return found
 
 
 def tightest_prices(needs: ResourceDemands, prices: Sequence[Floats]) -> Floats | None:
