@@ -17,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -26,11 +27,62 @@ from bftrain.ports import Queue
 from bftrain.values.events import AdmissionUpdate, TaskInfo
 from bftrain.values.sharing import Entity
 from bftrain.values.task import TaskSpec
-from bftrain_datasets.scheduling.virtual_schedule import PRECISION, ScheduleSnapshot, VirtualSchedule
+from bftrain_datasets.scheduling.virtual_schedule import PRECISION, UserAccount, VirtualSchedule
 
 GAP_S: Final = 600.0  # tasks submitted within this time after a campaign's first task belong to it
 LOAD: Final = 1.0
 ENDLESS_S: Final = 3600.0  # the work of an endless task, on its minimum; renewed each time it is served
+
+
+class ScheduleSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The saved state of a virtual schedule."""
+
+    now_s: float
+    level: float
+    active_shares: float
+    tag: dict[int, float]
+    up_to: dict[int, float]
+    users: dict[str, UserAccount]
+
+
+class StoredSchedule(VirtualSchedule[str]):
+    """A virtual schedule that outlives a restart, with shares that may change."""
+
+    def share(self, user: str, share: float) -> None:
+        """Change the share of a user from now on; the remaining work stays the same."""
+        known = self._users.get(user)
+        if known is None or known.share == share:
+            return
+        if known.active:
+            known.zero += (self.level - known.base) * known.share
+            known.base = self.level
+            self.active_shares += share - known.share
+        known.share = share
+        if known.active:
+            self._change(user, known.campaigns[0], 0.0)
+
+    def kept(self) -> ScheduleSnapshot:
+        """Return the complete state, with exact numbers."""
+        return ScheduleSnapshot(
+            now_s=self.now_s,
+            level=self.level,
+            active_shares=self.active_shares,
+            tag=dict(self._tags),
+            up_to=dict(self._up_to),
+            users=dict(self._users),
+        )
+
+    def restore(self, kept: ScheduleSnapshot) -> None:
+        """Restore a saved state."""
+        self.now_s, self.level, self.active_shares = kept.now_s, kept.level, kept.active_shares
+        self.tag = self._tags = dict(kept.tag)
+        self._up_to = dict(kept.up_to)
+        self._users = dict(kept.users)
+        active = [(user, known) for user, known in self._users.items() if known.active]
+        self._active = len(active)
+        self._orders = max((known.order for known in self._users.values()), default=0)
+        self._ends = [(self.tag[known.campaigns[-1]], user, known.order) for user, known in active]
+        heapify(self._ends)
 
 
 class _Task(msgspec.Struct, kw_only=True):
@@ -81,7 +133,7 @@ class CampaignAdmission:
     demand: str = MAX
     entities: Mapping[str, Entity] = field(default_factory=dict)
     name: ClassVar[str] = "campaigns"
-    virtual: VirtualSchedule[str] = field(default_factory=VirtualSchedule, init=False, compare=False)
+    virtual: StoredSchedule = field(default_factory=StoredSchedule, init=False, compare=False)
     _campaigns: dict[int, _Campaign] = field(default_factory=dict, init=False, compare=False)
     _tasks: dict[str, _Task] = field(default_factory=dict, init=False, compare=False)
     # The last campaign by user and label
@@ -237,7 +289,7 @@ class CampaignAdmission:
             endless = sum(self._tasks[name].endless for _, _, name in campaign.tasks)
             if endless:
                 self._endless[number] = endless
-        self.virtual.restore(state.virtual, state.virtual.users)
+        self.virtual.restore(state.virtual)
         for user in state.virtual.users:
             self.virtual.share(user, self._share(user))
 

@@ -18,7 +18,7 @@ import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
@@ -133,42 +133,6 @@ class VirtualSchedule(Generic[U]):
         del known.campaigns[:gone]
         self._forget_if_at_rest(user, known)
 
-    def share(self, user: U, share: float) -> None:
-        """Change the share of a user from now on; the remaining work stays the same."""
-        known = self._users.get(user)
-        if known is None or known.share == share:
-            return
-        if known.active:
-            known.zero += (self.level - known.base) * known.share
-            known.base = self.level
-            self.active_shares += share - known.share
-        known.share = share
-        if known.active:
-            self._change(user, known.campaigns[0], 0.0)
-
-    def kept(self) -> ScheduleSnapshot:
-        """Return the complete state, with exact numbers."""
-        return ScheduleSnapshot(
-            now_s=self.now_s,
-            level=self.level,
-            active_shares=self.active_shares,
-            tag=dict(self._tags),
-            up_to=dict(self._up_to),
-            users={str(user): known for user, known in self._users.items()},
-        )
-
-    def restore(self, kept: ScheduleSnapshot, users: Iterable[U]) -> None:
-        """Restore a saved state; ``users`` are its users in the same order."""
-        self.now_s, self.level, self.active_shares = kept.now_s, kept.level, kept.active_shares
-        self.tag = self._tags = dict(kept.tag)
-        self._up_to = dict(kept.up_to)
-        self._users = dict(zip(users, kept.users.values(), strict=True))
-        active = [(user, known) for user, known in self._users.items() if known.active]
-        self._active = len(active)
-        self._orders = max((known.order for known in self._users.values()), default=0)
-        self._ends = [(self.tag[known.campaigns[-1]], user, known.order) for user, known in active]
-        heapify(self._ends)
-
     # Hooks for subclasses
 
     def _forget(self, campaigns: Iterable[int]) -> None:
@@ -220,17 +184,6 @@ class VirtualSchedule(Generic[U]):
         self._note_shares()
         self._note_level()
         self._forget_if_at_rest(user, known)
-
-
-class ScheduleSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The saved state of a virtual schedule."""
-
-    now_s: float
-    level: float
-    active_shares: float
-    tag: dict[int, float]
-    up_to: dict[int, float]
-    users: dict[str, UserAccount]
 
 
 class UserVirtualSchedule(VirtualSchedule[int]):
