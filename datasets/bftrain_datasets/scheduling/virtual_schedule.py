@@ -218,21 +218,11 @@ class UserVirtualSchedule(VirtualSchedule[int]):
 
     def most_shares(self, begins_s: ArrayLike, ends_s: ArrayLike) -> NDArray[np.float64]:
         """Return the largest sum of the shares of all active users between these times."""
-        # Range maximum by a sparse table. ``values[i]`` applies from ``times[i]``. Row ``k`` of the table is the
-        # maximum of ``2 ** k`` values from each index; two entries cover any range.
         times = np.asarray(self._share_times_s)
-        values = np.asarray(self._share_sums)
-        first = np.maximum(np.searchsorted(times, np.asarray(begins_s, dtype=np.float64), side="right") - 1, 0)
-        last = np.maximum(np.searchsorted(times, np.asarray(ends_s, dtype=np.float64), side="right") - 1, first)
-        rows = [values]
-        while 2 * (width := 1 << (len(rows) - 1)) <= values.size:
-            rows.append(np.maximum(rows[-1][:-width], rows[-1][width:]))
-        row = np.frexp((last - first + 1).astype(np.float64))[1] - 1
-        largest = np.empty(first.size)
-        for number in np.unique(row).tolist():
-            here = row == number
-            table = rows[number]
-            largest[here] = np.maximum(table[first[here]], table[last[here] + 1 - (1 << number)])
+        values = np.append(self._share_sums, 0.0)  # each applies from its time; the last one is only a bound
+        first = np.maximum(np.searchsorted(times, begins_s, side="right") - 1, 0)
+        last = np.maximum(np.searchsorted(times, ends_s, side="right") - 1, first)
+        largest: NDArray[np.float64] = np.maximum.reduceat(values, np.column_stack((first, last + 1)).ravel())[::2]
         return largest
 
     def _end_of(self, level: float, share: float, served: float) -> tuple[float, float]:
