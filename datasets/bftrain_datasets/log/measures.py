@@ -184,13 +184,12 @@ def largest_by_kind(log: EventLog) -> dict[str, int]:
     return {kind: int(sizes.max()) for kind, sizes in pool_sizes_by_kind(log).items()}
 
 
-def pool_percentiles(log: EventLog, percentiles: Sequence[int] = PERCENTILES) -> dict[int, int]:
-    """Return the time-weighted percentiles of the pool size."""
-    return _weighted(log.pool_sizes(), log.durations_s, percentiles)
-
-
-def _weighted(values: NDArray[np.int64], weights: NDArray[Any], percentiles: Sequence[int]) -> dict[int, int]:
-    """Return the weighted percentiles of the values."""
+def weighted_percentiles(
+    values: NDArray[np.int64], weights: NDArray[Any], percentiles: Sequence[int] = PERCENTILES
+) -> dict[int, int]:
+    """Return the weighted percentiles of the values; none without values."""
+    if not values.size:
+        return {}
     order = np.argsort(values, kind="stable")
     passed = np.cumsum(weights[order])
     wanted = np.array(percentiles) / 100 * passed[-1]
@@ -223,12 +222,6 @@ def in_large_departures(leaving: NDArray[np.int64], least: int = LARGE_DEPARTURE
     return float(leaving[leaving >= least].sum() / max(1, int(leaving.sum())))
 
 
-def leaving_at_once(leaving: NDArray[np.int64], percentiles: Sequence[int] = PERCENTILES) -> dict[int, int]:
-    """Return percentiles, over leaving nodes, of the size of their departure."""
-    sizes = leaving[leaving > 0]
-    return _weighted(sizes, sizes, percentiles) if sizes.size else {}
-
-
 def down_node_s(log: EventLog) -> float:
     """Return the down time of all nodes, in node-seconds."""
     change = np.equal(log.states, DOWN).view(np.int8) - np.equal(log.before, DOWN).view(np.int8)
@@ -258,7 +251,7 @@ def summarise(log: EventLog) -> LogSummary:
     pieces = fragments(log)
     ordered = np.sort(pieces.length_s)
     gaps, leaving = np.diff(log.times), departures(log)
-    sizes = log.pool_sizes()
+    sizes, gone = log.pool_sizes(), leaving[leaving > 0]
     down_s, idle_s = down_node_s(log), log.idle_node_s
     return LogSummary(
         sha256=log.sha256,
@@ -276,13 +269,13 @@ def summarise(log: EventLog) -> LogSummary:
         pool=PoolSummary(
             mean=idle_s / log.span_s if log.span_s else float(sizes[-1]),
             largest=int(sizes.max()),
-            percentiles=pool_percentiles(log),
+            percentiles=weighted_percentiles(sizes, log.durations_s),
         ),
         fragments=_fragment_summary(pieces, ordered),
         leaving=LeavingSummary(
             together=leaving_together(pieces),
             in_large_departures=in_large_departures(leaving),
-            at_once=leaving_at_once(leaving),
+            at_once=weighted_percentiles(gone, gone),
             chance_within_300_s=dict(zip(AGES_S, leave_chances(pieces, ordered, AGES_S), strict=True)),
         ),
         provenance=log.provenance,
@@ -319,14 +312,6 @@ def _fragment_summary(pieces: IdleFragments, ordered: NDArray[np.float64]) -> Fr
         count=int(lengths.size),
         open=int(np.count_nonzero(pieces.open)),
         mean_s=float(lengths.mean()),
-        percentiles_s=dict(zip(PERCENTILES, _quantiles(ordered, np.array(PERCENTILES) / 100).tolist(), strict=True)),
+        percentiles_s=dict(zip(PERCENTILES, np.percentile(ordered, PERCENTILES).tolist(), strict=True)),
         shares=tuple(shares),
     )
-
-
-def _quantiles(ordered: NDArray[np.float64], shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the quantiles of sorted values as ``np.quantile`` does, which would partition them again."""
-    part, low = np.modf(shares * (ordered.size - 1))
-    first, second = (ordered[np.minimum(low.astype(np.int64) + step, ordered.size - 1)] for step in (0, 1))
-    gap = second - first
-    return np.where(part < 0.5, first + gap * part, second - gap * (1 - part))  # noqa: PLR2004 - rounds as NumPy does

@@ -17,8 +17,8 @@ from bftrain_datasets.log.measures import (
     in_large_departures,
     leave_chances,
     leaving_together,
-    pool_percentiles,
     summarise,
+    weighted_percentiles,
 )
 
 
@@ -73,7 +73,7 @@ def test_the_chance_of_leaving_falls_with_age(summit_like: EventLog) -> None:
 
 
 def test_the_pool_is_as_spread_out_as_summits(summit_like: EventLog) -> None:
-    ours = pool_percentiles(summit_like, (5, 25, 50, 75, 90, 95, 99))
+    ours = weighted_percentiles(summit_like.pool_sizes(), summit_like.durations_s, (5, 25, 50, 75, 90, 95, 99))
     summit = {5: 1, 25: 13, 50: 81, 75: 502, 90: 1161, 95: 1732, 99: 3469}
     assert ours[5] <= 3
     for percentile in (25, 50):
@@ -114,7 +114,7 @@ def test_the_sample_is_small_bursty_and_summit_like() -> None:
     assert len(log.node_names) == 256
     assert 1500 <= len(log) <= 3000
     assert log.idle_share == pytest.approx(0.0827, rel=0.02)
-    pool = pool_percentiles(log, (25, 50, 90))
+    pool = weighted_percentiles(log.pool_sizes(), log.durations_s, (25, 50, 90))
     assert pool[90] > 10 * pool[50] > 10 * pool[25]
     assert log.pool_sizes().max() > 200
     assert log.sha256 == generate_log(256, 2.5, 54, start_s=SAMPLE_START_S).sha256  # else: save it as sample_nodes.npz

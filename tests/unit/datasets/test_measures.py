@@ -13,10 +13,9 @@ from bftrain_datasets.log.measures import (
     fragments_in_parts,
     in_large_departures,
     leave_chances,
-    leaving_at_once,
     leaving_together,
-    pool_percentiles,
     summarise,
+    weighted_percentiles,
 )
 from tests.helpers.transitions import log_from_transitions
 
@@ -51,7 +50,8 @@ def test_fragments_in_parts_are_those_of_the_whole(log: EventLog, at_once: int) 
 
 def test_pool_percentiles_are_weighted_by_time(log: EventLog) -> None:
     # 3 nodes for 100 s, 1 for 200 s, 0 for 200 s, 1 for 500 s
-    assert pool_percentiles(log, (10, 20, 21, 89, 90, 91, 99)) == {10: 0, 20: 0, 21: 1, 89: 1, 90: 1, 91: 3, 99: 3}
+    found = weighted_percentiles(log.pool_sizes(), log.durations_s, (10, 20, 21, 89, 90, 91, 99))
+    assert found == {10: 0, 20: 0, 21: 1, 89: 1, 90: 1, 91: 3, 99: 3}
 
 
 def test_how_nodes_leave(log: EventLog) -> None:
@@ -90,8 +90,9 @@ def test_a_log_in_which_nothing_is_ever_idle_has_figures_too() -> None:
 
 def test_how_many_leave_at_once_is_counted_over_the_leaving_nodes(log: EventLog) -> None:
     # two leave together, one alone: of three leaving nodes one third leaves alone
-    assert leaving_at_once(departures(log), (33, 34, 99)) == {33: 1, 34: 2, 99: 2}
-    assert leaving_at_once(departures(log_from_transitions([(0, "a", IDLE)], end_s=9))) == {}
+    gone = departures(log)[departures(log) > 0]
+    assert weighted_percentiles(gone, gone, (33, 34, 99)) == {33: 1, 34: 2, 99: 2}
+    assert summarise(log_from_transitions([(0, "a", IDLE)], end_s=9)).leaving.at_once == {}
 
 
 def test_down_time_is_counted_apart(log: EventLog) -> None:
