@@ -55,7 +55,7 @@ class LibraryProcess:
         self._module = module
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._channel: socket.socket  # to the process
+        self._channel: socket.socket  # connects to the process
         self._owner = os.getpid()
         self._ready = False
 
