@@ -174,7 +174,7 @@ class ApiServer:
         return True
 
     def _authenticated(self) -> None:
-        """Give the current connection one of the slots for callers with the token, if any is left."""
+        """Move the current connection to the slots for callers with the token, if one is left."""
         task = asyncio.current_task()
         before = None if task is None else self._slots.pop(task, None)
         if task is not None and before is not None and not self._reserve_slot(task, _AUTHENTICATED):
