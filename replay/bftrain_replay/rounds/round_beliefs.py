@@ -1,15 +1,12 @@
 """Speeds that policies believe where these are not known exactly: with errors, learnt as tasks run, and completed.
 
 A speed counts as measured once a task has worked on a kind at a size; all speeds of profiled tasks count. Completion
-fits a low-rank matrix to the logarithms of the measured speeds, by task and kind, as Gavel's estimator does. The part
-of its speed alone that a task keeps in a pair is known.
+fits a low-rank matrix to the logarithms of the measured speeds, by task and kind, as Gavel's estimator does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
 from typing import Final
 
 import msgspec
@@ -17,39 +14,13 @@ import numpy as np
 
 from bftrain import speed_estimates
 from bftrain.values.curve import SpeedCurve
-from bftrain.values.sharing import PairSpeeds
 from bftrain_datasets.workloads.speed_completion import completed
-from bftrain_replay.rounds.round_inputs import Floats, PairTable, Places, TaskGangs, model_of
+from bftrain_replay.rounds.round_inputs import Places, TaskGangs
 from bftrain_replay.rounds.round_settings import COMPLETED, RoundSettings
 from bftrain_replay.simulation.replay_settings import NO
 from bftrain_replay.simulation.wrong_speeds import WrongSpeeds
 
 _MOST_ROWS: Final = 500  # completion uses only this many of the latest tasks
-
-
-class BelievedPairs(PairTable):
-    """Pairs of the tasks of ``actual`` as policies see them; ``alone`` are the speeds alone that they believe."""
-
-    def __init__(self, actual: TaskGangs, alone: Floats) -> None:
-        super().__init__("")
-        self._actual, self._alone = actual, alone
-
-    def between(
-        self, names: Sequence[str], nodes: Sequence[int], places: Sequence[int]
-    ) -> tuple[list[str], tuple[PairSpeeds, ...]]:
-        """Return each task as a separate model, and the assumed pair speeds."""
-        kinds, true = [kind or "node" for kind in self._actual.kinds], self._actual.speeds[list(places)]
-        believed = np.divide(self._alone[list(places)], true, out=np.ones_like(true), where=true > 0.0).tolist()
-        models, pairs = list(map(model_of, names)), []
-        for one, other in combinations(range(len(names)), 2):
-            if nodes[one] == nodes[other]:
-                speeds = {}
-                for number, kind in enumerate(kinds):
-                    two = self._actual.pairs.speeds(models[one], models[other], nodes[one], kind)
-                    speeds[kind] = two[0] * believed[one][number], two[1] * believed[other][number]
-                if any(map(any, speeds.values())):
-                    pairs.append(PairSpeeds(models=(names[one], names[other]), nodes=nodes[one], speeds=speeds))
-        return list(names), tuple(pairs)
 
 
 class SpeedBeliefs:
@@ -69,22 +40,20 @@ class SpeedBeliefs:
         # Size of each task's latest measurement on each kind
         self._sizes = np.zeros(actual.speeds.shape, dtype=np.intp)
         own = {name: getattr(actual, name).copy() for name in ("nodes", "speeds", "fastest", "best", "batches")}
-        pairs = BelievedPairs(actual, own["speeds"])
-        self.gangs = replace(actual, specs=self._specs, actual=actual, pairs=pairs, **own)
+        self.gangs = replace(actual, specs=self._specs, actual=actual, **own)
         for place in np.flatnonzero(~self._profiled).tolist():
             self.gangs.look_again(place)
 
-    def teaches(self, run: Places, kind: Places, partner: Places) -> bool:
-        """Return whether a speed of these tasks alone on these kinds will be learnt."""
+    def teaches(self, run: Places, kind: Places) -> bool:
+        """Return whether a speed of these tasks on these kinds will be learnt."""
         if not self.learns:
             return False
-        new = (self._sizes[run, kind] != self._actual.nodes[run]) & ~self._profiled[run] & (partner < 0)
-        return bool(new.any())
+        return bool(((self._sizes[run, kind] != self._actual.nodes[run]) & ~self._profiled[run]).any())
 
-    def learn(self, run: Places, kind: Places, partner: Places, now_s: float) -> bool:
-        """Record the speeds of tasks that worked without a ``partner`` (-1); return whether any was new."""
-        actual, changed, alone = self._actual, False, partner < 0
-        for place, where in zip(run[alone].tolist(), kind[alone].tolist(), strict=True):
+    def learn(self, run: Places, kind: Places, now_s: float) -> bool:
+        """Record the speeds of tasks that worked; return whether any was new."""
+        actual, changed = self._actual, False
+        for place, where in zip(run.tolist(), kind.tolist(), strict=True):
             size = int(actual.nodes[place])
             known = self._known.setdefault(place, {})
             if self._profiled[place] or (where, size) in known:

@@ -328,8 +328,7 @@ class RoundEngine:
         learnt = False
         if self._beliefs.learns:
             worked = self.progress.overhead_s[run] <= 0.0
-            run_, kind_ = run[worked], kind[worked]
-            learnt = self._beliefs.learn(run_, kind_, self._chooser.partner[run_], self.now_s)
+            learnt = self._beliefs.learn(run[worked], kind[worked], self.now_s)
         if (self._phases.any and self._phases.advance(run, self.progress.left)) or learnt:
             self._changed()
 
@@ -463,7 +462,7 @@ class RoundEngine:
         """Return the number of identical rounds ahead; only the final round may have an event."""
         all_run = run.size == self._here.size and self._chooser.fills_one_kind(kind) and not self._asks_always
         alike = self._steady or all_run or not self._holders.count.any()
-        if not alike or self._phases.any or self._beliefs.teaches(run, kind, self._chooser.partner[run]):
+        if not alike or self._phases.any or self._beliefs.teaches(run, kind):
             return 1
         round_s = self._settings.round_s
         until_s = min(self._limit_s, self._supply.next_s, max(self._due_s, self.now_s + round_s))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -41,33 +40,16 @@ class PairTable:
 
     def __init__(self, file: str) -> None:
         self._pairs = load_pair_speeds(Path(file)) if file else ()
-        self._of = {(*pair.models, pair.nodes): pair for pair in self._pairs}
-        self._gangs = [tuple((model, pair.nodes) for model in pair.models) for pair in self._pairs]
-        self._among: tuple[frozenset[tuple[str, int]], tuple[PairSpeeds, ...]] = frozenset(), ()  # the last answer
+        self._last: tuple[set[tuple[str, int]], tuple[PairSpeeds, ...]] = set(), ()  # gangs and their pairs
 
-    def between(
-        self, names: Sequence[str], nodes: Sequence[int], places: Sequence[int]
-    ) -> tuple[list[str], tuple[PairSpeeds, ...]]:
-        """Return a model for each of these tasks, and the speeds of pairs of models as policies know them."""
-        del places
+    def between(self, names: Sequence[str], nodes: Sequence[int]) -> tuple[list[str], tuple[PairSpeeds, ...]]:
+        """Return a model for each of these tasks, and the pairs with both models present, in gangs of this size."""
         models = [model_of(name) for name in names]
-        return models, self.among(set(zip(models, nodes, strict=True)))
-
-    def among(self, models: AbstractSet[tuple[str, int]]) -> tuple[PairSpeeds, ...]:
-        """Return the pairs with both models present, in this gang."""
-        if models != self._among[0]:
-            both = zip(self._pairs, self._gangs, strict=True)
-            found = tuple(pair for pair, (one, other) in both if one in models and other in models)
-            self._among = frozenset(models), found
-        return self._among[1]
-
-    def speeds(self, one: str, other: str, nodes: int, kind: str) -> tuple[float, float]:
-        """Return both speeds on a kind; 0 if they cannot share it."""
-        pair = self._of.get((one, other, nodes))
-        if pair is not None:
-            return pair.speeds.get(kind, (0.0, 0.0))
-        pair = self._of.get((other, one, nodes))
-        return (0.0, 0.0) if pair is None else pair.speeds.get(kind, (0.0, 0.0))[::-1]
+        gangs = set(zip(models, nodes, strict=True))
+        if gangs != self._last[0]:
+            found = (pair for pair in self._pairs if all((model, pair.nodes) in gangs for model in pair.models))
+            self._last = gangs, tuple(found)
+        return models, self._last[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ from bftrain_replay.rounds.gavel_shares import (
     shares_like_gavel,
 )
 from bftrain_replay.rounds.pair_shares import PairModels, PairShares, PairWish, PairWishes
-from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places, TaskGangs
+from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_solvers.sharing.rising import ShareDemands
 
@@ -195,7 +195,7 @@ class PackedFifoLikeGavel(FifoLikeGavel):
 
     def _assign(self, contenders: CompetingTasks) -> list[int]:
         queue, gangs = super()._assign(contenders), contenders.gangs
-        self._models = models = self._models or models_of(gangs, range(len(gangs)), _names(contenders))
+        self._models = models = self._models or models_of(contenders)
         self._pairs = {}
         alone = contenders.place[self._kind[contenders.place] >= 0]
         while queue and models is not None:
@@ -394,11 +394,10 @@ class ByShares:
         self._replace_pairs(np.sort(places, axis=1), shares, contenders)
 
     def _replace_pairs(self, places: Places, shares: Floats, contenders: CompetingTasks) -> None:
-        """Replace the shares of pairs. Each runs at the speeds in the table, regardless of the policy's beliefs."""
-        gangs = contenders.gangs.actual or contenders.gangs
+        """Replace the shares of pairs."""
         speeds = np.zeros((*shares.shape, 2))
         if places.size:
-            self._models = self._models or models_of(gangs, range(len(gangs)), _names(contenders))
+            self._models = self._models or models_of(contenders)
         if self._models is not None:
             one, other = self._models.model[places].T
             speeds = self._models.speeds[one, other]
@@ -479,11 +478,8 @@ class ByShares:
         self.computed += 1
 
     def _models_of(self, contenders: CompetingTasks, places: Places) -> PairModels | None:
-        """Return the tasks' models with the speeds that the policy assumes, or ``None`` if pairs are disabled."""
-        gangs, kinds = contenders.gangs, _names(contenders)
-        if gangs.actual is not None:
-            return models_of(gangs, places.tolist(), kinds)
-        self._models = self._models or models_of(gangs, range(len(gangs)), kinds)
+        """Return the models of these tasks with the speeds of pairs, or ``None`` without pairs."""
+        self._models = self._models or models_of(contenders)
         return self._models and PairModels(self._models.model[places], self._models.speeds)
 
     def _count_deficits(self, contenders: CompetingTasks, rows: Places) -> None:
@@ -529,7 +525,7 @@ class ByShares:
         age_s = (contenders.time_s - contenders.submit_s[able]).tolist()
         left, alone_s = contenders.left_samples[able].tolist(), self._alone_s[place].tolist()
         specs, nodes = [contenders.gangs.specs[each] for each in place], contenders.gangs.nodes[place].tolist()
-        models, pairs = contenders.gangs.pairs.between([spec.name for spec in specs], nodes, place.tolist())
+        models, pairs = contenders.gangs.pairs.between([spec.name for spec in specs], nodes)
         tasks = []
         for number, row in enumerate(self._speeds(contenders)[able].tolist()):
             spec = specs[number]
@@ -561,11 +557,11 @@ class ByShares:
         )
 
 
-def models_of(gangs: TaskGangs, places: Sequence[int], kinds: Sequence[str]) -> PairModels | None:
-    """Return the tasks' models and their pair speeds, or ``None`` without pairs."""
-    names, nodes = [gangs.specs[place].name for place in places], gangs.nodes[list(places)]
-    models, pairs = gangs.pairs.between(names, nodes.tolist(), list(places))
-    return PairModels.of(models, nodes, pairs, kinds) if pairs else None
+def models_of(contenders: CompetingTasks) -> PairModels | None:
+    """Return the models of all tasks and their pair speeds, or ``None`` without pairs."""
+    gangs = contenders.gangs
+    models, pairs = gangs.pairs.between([spec.name for spec in gangs.specs], gangs.nodes.tolist())
+    return PairModels.of(models, gangs.nodes, pairs, _names(contenders)) if pairs else None
 
 
 def _market(contenders: CompetingTasks, able: Places, speeds: Floats) -> ShareDemands:
@@ -587,7 +583,7 @@ def find_policy(settings: RoundSettings) -> RoundPolicy:
     name = parts.name_of(settings.policy)
     if name == FifoLikeGavel.name and settings.like_gavel:
         return FifoLikeGavel(settings)
-    if name == PackedFifoLikeGavel.name and settings.like_gavel and not settings.speed_error:
+    if name == PackedFifoLikeGavel.name and settings.like_gavel:
         return PackedFifoLikeGavel(settings)
     if name == BlindFifoLikeGavel.name:
         return BlindFifoLikeGavel(settings)
