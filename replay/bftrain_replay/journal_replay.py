@@ -8,20 +8,18 @@ are therefore computed from the curves, scaled to this sum where known.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as dataclass_replace
 from itertools import chain, count
-from time import perf_counter
 
 from msgspec.structs import replace
 
 from bftrain.config import LiveSettings
-from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadInput
 from bftrain.journal import Journal
 from bftrain.rerun import Difference, Rerun, RerunStep, readable_errors
-from bftrain.values.actions import Action, Release, Start
+from bftrain.values.actions import Action, Release
 from bftrain.values.curve import ANY_KIND, OTHER_KIND, SpeedCurve
 from bftrain.values.decision import Decision
 from bftrain.values.events import (
@@ -38,13 +36,14 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog, log_from_pool_changes
 from bftrain_datasets.log.provenance import LogProvenance, ProvenanceSource
 from bftrain_replay.run.result import result_of
-from bftrain_replay.simulation.engine import EngineRun, pools_at
-from bftrain_replay.simulation.node_time_ledger import PLAIN, HarvestOverTime, Ledger, UnusedReason
+from bftrain_replay.simulation.engine import Engine, EngineRun
+from bftrain_replay.simulation.fixed_cluster import EndReason
+from bftrain_replay.simulation.node_time_ledger import UnusedReason
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.simulation.rules import ReplayRules
-from bftrain_replay.simulation.run_records import AllocationRecorder, DecisionColumns
-from bftrain_replay.simulation.task_progress import LossTimes, TaskProgress, carry_out
-from bftrain_replay.simulation.unused_nodes import NodesByKind, why_unused
+from bftrain_replay.simulation.rules import DecisionDelay, ReplayRules
+from bftrain_replay.simulation.run_records import AllocationRecorder
+from bftrain_replay.simulation.task_progress import TaskProgress
+from bftrain_replay.simulation.unused_nodes import NodesByKind
 from bftrain_replay.study.study import ReplayStudy, Watch, check_parts, study_of
 
 _MEASURED = ("curve", "curves", "grow_cost_s", "shrink_cost_s", "start_cost_s")
@@ -252,149 +251,100 @@ def process_steps(
     journal: Journal, events: JournalEvents, *, decide_again: bool = True, watch: Watch | None = None
 ) -> JournalPass:
     """Process all steps of ``journal``, and decide them again or follow the recorded decisions."""
-    again = Rerun(journal, decide_again=decide_again)
-    rules = ReplayRules(ReplaySettings.of(journal.settings_now).progress_kept)
-    accounts = _JournalAccounts(events, again.harvester, rules)
-    differences = []
-    begun = perf_counter()
-    for step in again.steps():
-        accounts.harvester = again.harvester  # replaced at a change of the settings
-        with readable_errors(journal.path, step.step):
-            accounts.step(step)
-        if step.difference is not None:
-            differences.append(step.difference)
-        if watch is not None and not watch("journal", accounts.now_s, len(accounts.decisions)):
-            break
-    run = accounts.close(perf_counter() - begun)
-    return JournalPass(run=run, work_samples=accounts.work_samples, differences=tuple(differences))
+    engine = _JournalEngine(journal, events, Rerun(journal, decide_again=decide_again), watch)
+    run = engine.run()
+    return JournalPass(run=run, work_samples=engine.work_samples, differences=tuple(engine.differences))
 
 
-@dataclass(slots=True)
-class _JournalAccounts:
-    """The accounts of the steps processed so far. Times are seconds since the log's start."""
+class _JournalEngine(Engine):
+    """An engine whose moments are the steps of a journal."""
 
-    events: JournalEvents
-    harvester: Harvester
-    rules: ReplayRules
-    now_s: float = 0.0
-    decisions: DecisionColumns = field(default_factory=DecisionColumns)
-    work_samples: dict[str, float] = field(default_factory=dict)  # samples of each finished task
-    _ledger: Ledger = field(init=False)
-    _allocations: AllocationRecorder = field(init=False)
-    _harvest: HarvestOverTime = field(init=False)
-    _losses: LossTimes = field(default_factory=LossTimes)
-    _tasks: list[TaskProgress] = field(default_factory=list)  # order of submission
-    _present: dict[str, TaskProgress] = field(default_factory=dict)  # unfinished tasks by current name
-    _kind: dict[str, str] = field(default_factory=dict)  # kind of a task's latest nodes, where nodes have kinds
+    def __init__(self, journal: Journal, events: JournalEvents, again: Rerun, watch: Watch | None) -> None:
+        rules = ReplayRules(ReplaySettings.of(journal.settings_now).progress_kept)
+        records = AllocationRecorder(events.log.node_names)
+        super().__init__(events.log, events.tasks, again.harvester, rules, DecisionDelay(), None, records)
+        self._path, self._again, self._watch = journal.path, again, watch
+        self._present: dict[str, TaskProgress] = {}  # unfinished tasks by current name
+        self.work_samples: dict[str, float] = {}  # samples of each finished task
+        self.differences: list[Difference] = []
 
-    def __post_init__(self) -> None:
-        self._ledger = Ledger(UnusedReason if self.events.log.kind_names else PLAIN)
-        self._allocations = AllocationRecorder(self.events.log.node_names)
-        self._harvest = HarvestOverTime(self.events.log.span_s)
-        self._ledger.open(0.0, 0, 0, {})
+    def _moments(self) -> tuple[float, EndReason]:
+        """Process the steps; return the last moment and whether the log was over then."""
+        self._latest_s = 0.0
+        for step in self._again.steps():
+            with readable_errors(self._path, step.step):
+                self._step(step)
+            if step.difference is not None:
+                self.differences.append(step.difference)
+            if self._watch is not None and not self._watch("journal", self._latest_s, len(self._decisions)):
+                break
+        whole = self._latest_s >= self._log.span_s
+        return self._latest_s, EndReason.UNTIL if whole else EndReason.INTERRUPTED
 
-    def step(self, again: RerunStep) -> None:
-        """Account for a step."""
+    def _step(self, again: RerunStep) -> None:
         events, decision = again.step.events, again.step.decision
         if events:
-            self._move_to(events[-1].time_s)
+            now_s = self._move_to(events[-1].time_s)
             for event in events:
-                self._happened(event)
-            self._carry_out(again.at_once)
+                self._happened(event, now_s)
+            self._apply(again.at_once, now_s)
             # Drop tasks that were cancelled, or failed too often
-            for name in set(self._present).difference(self.harvester.unfinished):
+            for name in [name for name in self._present if name not in self._again.harvester.unfinished]:
                 task = self._present.pop(name)
-                task.drop(self.now_s)
-                self._over(task)
-            self._open(None)
+                before = task.size
+                task.drop(now_s)
+                self._leave(task, before, now_s)
+            waiting = UnusedReason.UNDECIDED if self._present else UnusedReason.NO_TASK
+            self._open(now_s, {waiting: self._again.harvester.pool_size - self._used})
         if decision is not None:
-            self._move_to(decision.time_s)
-            self.decisions.add(decision, decision.solve_s)
-            self._carry_out(decision.actions)
-            self._open(decision)
+            now_s = self._move_to(decision.time_s)
+            self._decisions.add(decision, decision.solve_s)
+            self._apply(decision.actions, now_s)
+            self._open(now_s, self._why_unused(decision))
 
-    def close(self, wall_s: float) -> EngineRun:
-        """Return the run."""
-        now_s = self.now_s
-        complete = now_s >= self.events.log.span_s
-        self._harvest.sample_until(now_s)
-        for task in self._present.values():
-            task.advance_to(now_s)
-        self._allocations.close(now_s)
-        self._harvest.close(now_s)
-        self._ledger.close(now_s)
-        self._ledger.check(self.events.log, (task.node_s for task in self._tasks))
-        return EngineRun(
-            complete=complete,
-            tasks=(*self._tasks, *self.events.tasks[len(self._tasks) :]),
-            ledger=self._ledger,
-            decisions=self.decisions,
-            harvest=self._harvest,
-            losses=self._losses,
-            pools=pools_at(self.events.log, self._ledger.times_s),
-            wall_s=wall_s,
-            allocations=self._allocations,
-        )
+    def _move_to(self, time_s: float) -> float:
+        self._latest_s = max(self._latest_s, time_s - self._log.start_s)
+        self._harvest.sample_until(self._latest_s)
+        return self._latest_s
 
-    def _move_to(self, time_s: float) -> None:
-        self.now_s = max(self.now_s, time_s - self.events.log.start_s)
-        self._harvest.sample_until(self.now_s)
-
-    def _happened(self, event: Event) -> None:
+    def _happened(self, event: Event, now_s: float) -> None:
         match event:
             case TaskSubmitted() if event.spec.name not in self._present:
-                spec = self.events.tasks[len(self._tasks)]
-                largest = min(spec.max_nodes, len(self.events.log.node_names))
-                task = self.rules.progress(spec, spec.curve.speeds(largest).tolist(), self.now_s)
+                spec = self._specs[len(self._arrived)]
+                task = self._semantics.progress(spec, self._speeds_of(spec, spec.curve), now_s)
                 task.losses = self._losses
-                self._tasks.append(task)
-                self._present[event.spec.name] = task
+                self._arrived[spec.name] = self._present[event.spec.name] = task
+                self._unfinished += 1
+            case TaskEdited() if event.task in self._present and event.renamed not in {"", *self._present}:
+                self._present[event.renamed] = self._present.pop(event.task)
             case TaskFinished() if event.task in self._present:
                 task = self._present.pop(event.task)
-                task.advance_to(self.now_s)
+                task.advance_to(now_s)
                 task.work_samples = task.done_samples  # all of its work is done, by definition
-                task.finish(self.now_s)
-                self._over(task)
+                self._finish(task, now_s)
 
-    def _over(self, task: TaskProgress) -> None:
+    def _leave(self, task: TaskProgress, before: int, now_s: float) -> None:
+        super()._leave(task, before, now_s)
         self.work_samples[task.spec.name] = task.done_samples
-        self._harvest.note(task)
-        self._allocations.end(task.spec.name, self.now_s)
 
-    def _carry_out(self, actions: Iterable[Action]) -> None:
-        for action in actions:
-            task = None if isinstance(action, Release) else self._present.get(action.task)
-            if task is None or isinstance(action, Release):
-                continue  # a task that has just finished loses no work
-            if isinstance(action, Start) and self.events.log.kind_names:
-                kind = self.events.log.kind_of[action.nodes[0]]
-                self._kind[task.spec.name] = kind
-                curve = task.spec.curve_on(kind) or task.spec.curve
-                task.set_speeds(curve.speeds(min(task.spec.max_nodes, len(self.events.log.node_names))).tolist(), kind)
-            carry_out(task, action, self.now_s)
-            self._allocations.act(replace(action, task=task.spec.name), self.now_s)
-            self._harvest.note(task)
+    def _apply(self, actions: Iterable[Action], now_s: float) -> None:
+        """Carry out the actions on unfinished tasks, under their names in the log."""
+        found = [action for action in actions if not isinstance(action, Release) and action.task in self._present]
+        super()._apply([replace(action, task=self._present[action.task].spec.name) for action in found], now_s)
+        self._harvest.note(*self._changed)
+        self._changed.clear()
 
-    def _open(self, decision: Decision | None) -> None:
+    def _common_kind(self, nodes: Sequence[str]) -> str:
+        return self._log.kind_of[nodes[0]]  # kinds may have changed during the run
+
+    def _open(self, now_s: float, unused: dict[UnusedReason, int]) -> None:
         # The harvester has already applied the whole step; the intermediate holders are known only here
-        pool, holding = self.harvester.pool_size, [task for task in self._present.values() if task.size]
-        used = sum(task.size for task in holding)
-        if decision is None:
-            reason = UnusedReason.UNDECIDED if self._present else UnusedReason.NO_TASK
-            self._ledger.open(self.now_s, pool, used, {reason: pool - used})
-            return
-        if self.events.log.kind_names:
-            kinds = ((task, self._kind[task.spec.name]) for task in holding)
-            standing = NodesByKind.standing(self.events.log, self.harvester.pool, kinds)
-            why = standing.why_unused(decision.sizes, unfinished=len(self._present), task_of=self._present.__getitem__)
-            self._ledger.open(self.now_s, pool, used, why)
-            return
-        unused = why_unused(
-            pool - used,
-            room=sum(task.spec.max_nodes for task in holding) - used,
-            sizes=decision.sizes,
-            running=len(holding),
-            unfinished=len(self._present),
-            spec_of=lambda name: self._present[name].spec,
-        )
-        self._ledger.open(self.now_s, pool, used, unused)
+        self._ledger.open(now_s, self._again.harvester.pool_size, self._used, unused)
+
+    def _why_unused(self, decision: Decision) -> dict[UnusedReason, int]:
+        self._pool = self._again.harvester.pool_size
+        if self._kinds is not None:
+            holding = ((task, self._kind[task.spec.name]) for task in self._present.values() if task.size)
+            self._kinds = NodesByKind.standing(self._log, self._again.harvester.pool, holding)
+        names = {name: task.spec.name for name, task in self._present.items()}
+        return self._unused({names.get(name, name): size for name, size in decision.sizes.items()})

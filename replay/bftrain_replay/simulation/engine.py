@@ -103,10 +103,12 @@ def run(
     core = None
     if rules.learnt is None:
         core = compiled_core(decider, log, tasks, believed, records=allocations is not None)
-    return (_Engine(*given) if core is None else _CompiledEngine(core, *given)).run(fixed)
+    return (Engine(*given) if core is None else _CompiledEngine(core, *given)).run(fixed=fixed)
 
 
-class _Engine:
+class Engine:
+    """One replay, decided by a Harvester."""
+
     def __init__(
         self,
         log: EventLog,
@@ -137,9 +139,10 @@ class _Engine:
         self._changed: dict[TaskProgress, None] = {}
         self._advancing: dict[str, TaskProgress] = {}  # kept only for a decision maker that uses the work left
         self._batch_specs: dict[str, TaskSpec] = {}  # the tasks that arrived with them
-        self._speeds: dict[tuple[SpeedCurve | None, int], list[float]] = {}
+        self._speeds: dict[tuple[SpeedCurve, int], list[float]] = {}
 
-    def run(self, fixed: bool) -> EngineRun:  # noqa: FBT001 - see above
+    def run(self, *, fixed: bool = False) -> EngineRun:
+        """Replay; see :func:`run`."""
         begun = perf_counter()
         if fixed:
             self._harvest = HarvestOverTime(None)
@@ -275,12 +278,12 @@ class _Engine:
         self._harvest.note(*self._changed)
         self._changed.clear()
 
-    def _speeds_of(self, spec: TaskSpec, curve: SpeedCurve | None) -> list[float]:
-        """Return the speeds by size; 0 where it has no curve."""
+    def _speeds_of(self, spec: TaskSpec, curve: SpeedCurve) -> list[float]:
+        """Return the speeds by size."""
         largest = min(spec.max_nodes, len(self._log.node_names))  # a task cannot exceed the cluster
         key = (curve, largest)
         if key not in self._speeds:
-            self._speeds[key] = [0.0] * (largest + 1) if curve is None else curve.speeds(largest).tolist()
+            self._speeds[key] = curve.speeds(largest).tolist()
         return self._speeds[key]
 
     def _by_progress(self, spec: TaskSpec) -> TaskSpec:
@@ -292,9 +295,13 @@ class _Engine:
         return batches[size] if batches else 0
 
     def _finish(self, task: TaskProgress, now_s: float) -> None:
-        self._unfinished -= 1
         before = task.size
         task.finish(now_s)
+        self._leave(task, before, now_s)
+
+    def _leave(self, task: TaskProgress, before: int, now_s: float) -> None:
+        """Count a task out that had ``before`` nodes."""
+        self._unfinished -= 1
         self._count(task, before)
         if before and self._kinds is not None:
             self._kinds.changed(task, self._kind[task.spec.name], before)
@@ -320,9 +327,8 @@ class _Engine:
                 continue
             before = task.size
             if self._kinds is not None and type(action) is Start:
-                kind = self._kinds.of(action.nodes)
-                self._kind[name] = kind
-                task.set_speeds(self._speeds_of(task.spec, task.spec.curve_on(kind)), kind)
+                kind = self._kind[name] = self._common_kind(action.nodes)
+                task.set_speeds(self._speeds_of(task.spec, task.spec.curve_on(kind) or task.spec.curve), kind)
             carry_out(task, action, now_s)
             if name in self._batch_specs:
                 task.batch = self._batch(name, task.size)
@@ -334,6 +340,9 @@ class _Engine:
             self._changed[task] = None
             if self._tells_work_left:
                 self._advancing[name] = task
+
+    def _common_kind(self, nodes: Sequence[str]) -> str:
+        return "" if self._kinds is None else self._kinds.of(nodes)
 
     def _count(self, task: TaskProgress, before: int) -> None:
         """Count the nodes of a task that had ``before`` nodes."""
@@ -366,7 +375,7 @@ class _Engine:
             self._ledger.open(time_s, pool, 0, {UnusedReason.NO_TASK: pool})
 
 
-class _CompiledEngine(_Engine):
+class _CompiledEngine(Engine):
     """The same with a compiled core in place of the decision maker: nodes and tasks are numbers."""
 
     def __init__(self, core: CompiledCore, *given: Any) -> None:  # noqa: ANN401 - those of the engine

@@ -27,6 +27,7 @@ from bftrain import (
     Settings,
     SpeedCurve,
     TaskCancelled,
+    TaskEdited,
     TaskFailed,
     TaskFinished,
     TaskMeasured,
@@ -189,6 +190,18 @@ def test_tasks_that_fail_pause_and_are_measured(command: CommandLine, tmp_path: 
     assert numbers(found, "node_h")[0] == pytest.approx(84.0 / 3600)
     # 42 s at two nodes, less a second for each start
     assert numbers(found, "done_samples") == pytest.approx([50.0 * (10 + 30 + 1 + 1 - 4), 200.0])
+
+
+def test_a_renamed_task_trains_on(command: CommandLine, tmp_path: Path) -> None:
+    steps: list[list[Event]] = [
+        [NodesJoined(time_s=BEGAN_S, nodes=("n1", "n2")), TaskSubmitted(time_s=BEGAN_S, spec=TASK)],
+        [TaskEdited(time_s=BEGAN_S + 10, spec=TASK, renamed="b")],
+        [NodesLeft(time_s=BEGAN_S + 20, nodes=("n1",))],
+        [TaskFinished(time_s=BEGAN_S + 30, task="b")],
+    ]
+    written(tmp_path / "journal", steps).close()
+    found = gone_through(command, tmp_path / "journal")
+    assert (found.tasks["a"]["state"], numbers(found, "done_samples")) == ("finished", [500.0])
 
 
 def test_nodes_are_undecided_while_it_thinks(command: CommandLine, tmp_path: Path) -> None:
