@@ -181,11 +181,8 @@ def read_allocations(folder: Path) -> AllocationRows:
         if any(column.null_count for column in batch.columns):
             what = "a row of the table of allocations has an empty cell"
             raise BadInput(what, where=str(folder), fix=RUN_AGAIN)
-        for name, known in numbers.items():
-            found.last[name].frombytes(_numbered(batch.column(name), known).tobytes())
-        for name in ("from_s", "to_s"):
-            found.last[name].frombytes(batch.column(name).to_numpy().tobytes())
-        found.add_block_if_full()
+        named = {name: _numbered(batch.column(name), known) for name, known in numbers.items()}
+        found.add_columns(**named, **{name: batch.column(name).to_numpy() for name in ("from_s", "to_s")})
     return AllocationRows.stored(numbers["task"], numbers["node"], found)
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bftrain.errors import Fault
 from bftrain_datasets.log.eventlog import EventLog
-from bftrain_replay.simulation.run_records import ColumnFile
+from bftrain_replay.simulation.run_records import RowFile
 from bftrain_replay.simulation.task_progress import TaskProgress
 
 _TOLERANCE: Final = 1e-9  # relative; sums of a million stretches stay far below it
@@ -51,7 +51,7 @@ class Ledger:
     def __init__(self, reasons: Iterable[UnusedReason] = PLAIN) -> None:
         self._reasons = tuple(reasons)
         self._none = [0] * len(self._reasons)
-        self._rows = ColumnFile({"time_s": "d", **dict.fromkeys(("pool", "used", *self._reasons), "i")})
+        self._rows = RowFile({"time_s": "d", **dict.fromkeys(("pool", "used", *self._reasons), "i")})
         self._end_s: float | None = None
 
     def open(self, now_s: float, pool: int, used: int, unused: dict[UnusedReason, int]) -> None:
@@ -59,7 +59,7 @@ class Ledger:
         if used < 0 or used + sum(unused.values()) != pool:
             raise Fault(f"{used} used and {unused} unused nodes do not make {pool}", where=f"at {now_s!r} s")
         counts = [unused.get(reason, 0) for reason in self._reasons] if unused else self._none
-        self._rows.add(now_s, pool, used, *counts)
+        self._rows.add((now_s, pool, used, *counts))
 
     def close(self, now_s: float) -> None:
         """End the last interval."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import weakref
-from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,49 +23,44 @@ from bftrain.values.actions import Grow, Shrink, Start, Stop
 from bftrain.values.decision import Decision
 from bftrain.values.solution import Quality, Termination
 
-BLOCK_ROWS: Final = 1 << 16
-_MEMORY_BYTES: Final = 1 << 22  # bytes in memory before blocks go to a file
-TURNED_AT_ONCE: Final = 256  # rows; batching halves the time to convert rows to columns
-_DTYPES: Final[Mapping[str, np.dtype[Any]]] = {"d": np.dtype(np.float64), "i": np.dtype(np.int32)}
-# The columns with the block in hand, rows of the blocks in the file, and its content or name
-_State: TypeAlias = "tuple[dict[str, array[Any]], list[int], bytes | str]"
+BLOCK_ROWS: Final = 1 << 16  # read at a time
+_MEMORY_BYTES: Final = 1 << 22  # bytes in memory before rows go to a file
+STORED_AT_ONCE: Final = 256  # rows
+# The columns, the number of rows, and their bytes or the name of their file
+_State: TypeAlias = "tuple[np.dtype[Any], int, bytes | str]"
 
 
-class ColumnFile:
-    """Columns by name, each of floats (``d``) or of whole numbers (``i``).
+class RowFile:
+    """Rows of numbers; each column by name is of floats (``d``) or of whole numbers (``i``)."""
 
-    Add single rows with :meth:`add`. To add many, append to every column in ``last``, the current block, then call
-    :meth:`add_block_if_full`.
-    """
-
-    __slots__ = ("__weakref__", "_file", "_lengths", "_new", "last")
+    __slots__ = ("__weakref__", "_dtype", "_file", "_new", "_stored")
 
     # Whether a pickle refers to the file instead of its content, for a forked child that lives until its parent has
     # read it. The file is unlinked, so it vanishes when both processes exit
     names_its_file: ClassVar[bool] = False
 
     def __init__(self, columns: Mapping[str, str]) -> None:
-        self.last: dict[str, array[Any]] = {name: array(kind) for name, kind in columns.items()}
-        self._new: list[tuple[float, ...]] = []  # rows that are still to be turned into columns
-        self._lengths: list[int] = []  # rows of the blocks in the file
+        self._dtype: np.dtype[Any] = np.dtype([*columns.items()], align=True)
+        self._new: list[tuple[float, ...]] = []  # rows that are still to be stored
+        self._stored = 0
         self._file: IO[bytes] = SpooledTemporaryFile(max_size=_MEMORY_BYTES)  # noqa: SIM115 - open as long as this lives
         weakref.finalize(self, self._file.close)
 
     def __len__(self) -> int:
-        return sum(self._lengths) + self._waiting + len(self._new)
+        return self._stored + len(self._new)
 
     def __getstate__(self) -> _State:
-        """Return the pickled state: the columns with the current block, and the file, by name or as its content."""
-        self._turn()
-        if not self._lengths or not self.names_its_file:
+        """Return the pickled state."""
+        self._store()
+        if self._stored < BLOCK_ROWS or not self.names_its_file:
             self._file.seek(0)
-            return self.last, self._lengths, self._file.read()
+            return self._dtype, self._stored, self._file.read()
         self._file.flush()
-        return self.last, self._lengths, f"/proc/{os.getpid()}/fd/{self._file.fileno()}"
+        return self._dtype, self._stored, f"/proc/{os.getpid()}/fd/{self._file.fileno()}"
 
     def __setstate__(self, state: _State) -> None:
         """Continue with the other process's file, or with a new file of the same content."""
-        self.last, self._lengths, file = state
+        self._dtype, self._stored, file = state
         self._new = []
         if isinstance(file, str):
             self._file = open(file, "r+b")  # noqa: SIM115, PTH123 - open as long as this lives; a path would be resolved
@@ -75,70 +69,45 @@ class ColumnFile:
             self._file.write(file)
         weakref.finalize(self, self._file.close)
 
-    @property
-    def _waiting(self) -> int:
-        return len(next(iter(self.last.values())))
-
-    def add(self, *row: float) -> None:
-        """Add a row: a value for each column, in their order."""
-        self._new.append(row)
-        if len(self._new) >= TURNED_AT_ONCE:
-            self._turn()
-
-    def add_all(self, rows: Sequence[tuple[float, ...]]) -> None:
-        """Add rows."""
+    def add(self, *rows: tuple[float, ...]) -> None:
+        """Add rows: a value for each column, in their order."""
         self._new.extend(rows)
-        if len(self._new) >= TURNED_AT_ONCE:
-            self._turn()
+        if len(self._new) >= STORED_AT_ONCE:
+            self._store()
 
-    def _turn(self) -> None:
-        """Turn new rows into columns."""
-        for column, values in zip(self.last.values(), zip(*self._new, strict=True), strict=False):
-            column.fromlist(list(values))
-        self._new.clear()
-        self.add_block_if_full()
+    def add_columns(self, **columns: NDArray[Any] | Sequence[float]) -> None:
+        """Add rows by their columns."""
+        self._store()
+        rows = np.empty(len(next(iter(columns.values()))), self._dtype)
+        for name, column in columns.items():
+            rows[name] = column
+        self._write(rows)
 
-    def add_block_if_full(self) -> None:
-        """Move the rows in hand to the file if they fill a block."""
-        if self._waiting < BLOCK_ROWS:
-            return
-        self._lengths.append(self._waiting)
-        self._file.seek(0, 2)
-        for column in self.last.values():
-            self._file.write(column.tobytes())
-            del column[:]
+    def _store(self) -> None:
+        if self._new:
+            self._write(np.array(self._new, self._dtype))
+            self._new.clear()
 
-    def blocks(self) -> Iterator[dict[str, NDArray[Any]]]:
-        """Yield all rows, block by block, each column by its name."""
-        self._turn()
-        begin = 0
-        for rows in self._lengths:
-            block = {}
-            for name, column in self.last.items():
-                self._file.seek(begin)
-                content = self._file.read(rows * column.itemsize)
-                block[name] = np.frombuffer(content, dtype=_DTYPES[column.typecode])
-                begin += len(content)
-            yield block
-        if self._waiting:
-            yield {
-                name: np.frombuffer(column.tobytes(), dtype=_DTYPES[column.typecode])
-                for name, column in self.last.items()
-            }
+    def _write(self, rows: NDArray[Any]) -> None:
+        self._file.seek(0, os.SEEK_END)
+        self._file.write(rows.tobytes())
+        self._stored += len(rows)
+
+    def blocks(self) -> Iterator[NDArray[Any]]:
+        """Yield all rows, block by block, as structured arrays."""
+        self._store()
+        size = self._dtype.itemsize
+        for first in range(0, self._stored, BLOCK_ROWS):
+            self._file.seek(first * size)
+            yield np.frombuffer(self._file.read(min(BLOCK_ROWS, self._stored - first) * size), self._dtype)
 
     def column(self, name: str) -> NDArray[Any]:
         """Return a whole column."""
-        self._turn()
-        found = np.empty(len(self), dtype=_DTYPES[self.last[name].typecode])
-        begin = end = 0
-        for rows in self._lengths:
-            for other, column in self.last.items():
-                if other == name:
-                    self._file.seek(begin)
-                    found[end : end + rows] = np.frombuffer(self._file.read(rows * column.itemsize), dtype=found.dtype)
-                begin += rows * column.itemsize
-            end += rows
-        found[end:] = self.last[name]
+        found = np.empty(len(self), self._dtype[name])
+        end = 0
+        for block in self.blocks():
+            found[end : end + len(block)] = block[name]
+            end += len(block)
         return found
 
 
@@ -188,16 +157,16 @@ class AllocationRows:
         return self.count
 
     @staticmethod
-    def new_columns() -> ColumnFile:
+    def new_columns() -> RowFile:
         """Return the columns of :meth:`stored` without any row."""
-        return ColumnFile(_TYPES)
+        return RowFile(_TYPES)
 
     @classmethod
-    def stored(cls, tasks: Iterable[str], nodes: Iterable[str], columns: ColumnFile) -> AllocationRows:
+    def stored(cls, tasks: Iterable[str], nodes: Iterable[str], columns: RowFile) -> AllocationRows:
         """Return rows that are stored in a temporary file."""
 
         def blocks() -> Iterator[AllocationBlock]:
-            return (AllocationBlock(**block) for block in columns.blocks())
+            return (AllocationBlock(**{name: block[name].copy() for name in _TYPES}) for block in columns.blocks())
 
         return cls(tasks=tuple(tasks), nodes=tuple(nodes), count=len(columns), blocks=blocks)
 
@@ -267,9 +236,7 @@ class AllocationRecorder:
         self, task: NDArray[np.int32], node: NDArray[np.int32], from_s: NDArray[np.float64], to_s: NDArray[np.float64]
     ) -> None:
         """Add finished allocations by numbers of tasks and nodes."""
-        for name, column in (("task", task), ("node", node), ("from_s", from_s), ("to_s", to_s)):
-            self._rows.last[name].frombytes(column.tobytes())
-        self._rows.add_block_if_full()
+        self._rows.add_columns(task=task, node=node, from_s=from_s, to_s=to_s)
 
     def end(self, task: str, now_s: float) -> None:
         """Record that a task is over and releases all its nodes."""
@@ -297,12 +264,9 @@ class AllocationRecorder:
     def _store(self) -> None:
         """Make rows of the allocations in hand."""
         task, to_s, count = np.array(self._ended, dtype=np.float64).reshape(-1, 3).T
-        rows, counts = self._rows.last, count.astype(np.intp)
-        rows["node"].fromlist(list(map(self._places.__getitem__, self._ended_nodes)))
-        rows["from_s"].fromlist(self._since_s)
-        rows["task"].frombytes(np.repeat(task.astype(np.int32), counts).tobytes())
-        rows["to_s"].frombytes(np.repeat(to_s, counts).tobytes())
-        self._rows.add_block_if_full()
+        nodes, counts = list(map(self._places.__getitem__, self._ended_nodes)), count.astype(np.intp)
+        task, to_s = np.repeat(task, counts), np.repeat(to_s, counts)
+        self._rows.add_columns(task=task, node=nodes, from_s=self._since_s, to_s=to_s)
         for kept in (self._ended, self._ended_nodes, self._since_s):
             kept.clear()
 
@@ -324,13 +288,13 @@ class DecisionColumns:
     """The decisions of a run: time, reason, quality and duration."""
 
     def __init__(self) -> None:
-        self._rows = ColumnFile(
+        self._rows = RowFile(
             dict.fromkeys(("time_s", "value", "bound", "solve_s", "decide_s"), "d")
             | dict.fromkeys(("pool", "used", "competing", "kind", "changes"), "i")
         )
         self._kinds: dict[tuple[str, Termination, Quality], int] = {}
         # Sizes are kept as changes, since most tasks keep theirs; a decision stores its number of changes
-        self._changes = ColumnFile({"task": "i", "size": "i"})
+        self._changes = RowFile({"task": "i", "size": "i"})
         self._tasks: dict[str, int] = {}
         self._sizes: tuple[list[str], list[int]] = [], []  # names and sizes of the last decision
         self.fallbacks: dict[int, str] = {}
@@ -397,10 +361,10 @@ class DecisionColumns:
         """Add a row: the seconds of solver and decision, nodes idle and used, and the sizes that changed."""
         tasks = self._tasks
         if changes:
-            self._changes.add_all([(tasks.setdefault(name, len(tasks)), size) for name, size in changes])
+            self._changes.add(*((tasks.setdefault(name, len(tasks)), size) for name, size in changes))
         bound = math.nan if bound is None else bound
         kind_number = self._kinds.setdefault(kind, len(self._kinds))
-        self._rows.add(time_s, value, bound, *times_s, *nodes, competing, kind_number, len(changes))
+        self._rows.add((time_s, value, bound, *times_s, *nodes, competing, kind_number, len(changes)))
 
     def add_notes(self, time_s: float, notes: Sequence[str]) -> None:
         """Add the notes of a decision."""
@@ -428,11 +392,7 @@ class DecisionColumns:
     def sizes(self) -> Iterator[Mapping[str, int]]:
         """Yield the sizes after each decision, without tasks of size 0."""
         names, sizes = list(self._tasks), dict[str, int]()
-        changes = (
-            change
-            for block in self._changes.blocks()
-            for change in zip(block["task"].tolist(), block["size"].tolist(), strict=True)
-        )
+        changes = (change for block in self._changes.blocks() for change in block.tolist())
         for block in self._rows.blocks():
             for count in block["changes"].tolist():
                 if count:
@@ -449,10 +409,7 @@ class DecisionColumns:
         kinds = [tuple(map(str, kind)) for kind in self._kinds]
         sizes, place = self.sizes(), 0
         for block in self._rows.blocks():
-            columns = (block[name].tolist() for name in ("time_s", "pool", "used", "competing", "value"))
-            for row, bound, kind in zip(
-                zip(*columns, strict=True), block["bound"].tolist(), block["kind"].tolist(), strict=True
-            ):
+            for *row, bound, kind in block[["time_s", "pool", "used", "competing", "value", "bound", "kind"]].tolist():
                 reason = self.fallbacks.get(place, "")
                 place += 1
                 yield (place, *row, None if math.isnan(bound) else bound, *kinds[kind], reason, next(sizes))

@@ -22,7 +22,7 @@ from bftrain.values.actions import Cause, Grow, Shrink, Start, Stop
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.task import TaskSpec
 from bftrain_replay.simulation.progress_kept import COPIES, DISK, MEMORY, ProgressKept
-from bftrain_replay.simulation.run_records import ColumnFile
+from bftrain_replay.simulation.run_records import RowFile
 
 
 class SampleLoss(StrEnum):
@@ -52,11 +52,11 @@ class LossTimes:
     __slots__ = ("_rows",)
 
     def __init__(self) -> None:
-        self._rows = {loss: ColumnFile({"time_s": "d", "node_s": "d"}) for loss in SampleLoss}
+        self._rows = {loss: RowFile({"time_s": "d", "node_s": "d"}) for loss in SampleLoss}
 
     def add(self, loss: SampleLoss, now_s: float, node_s: float) -> None:
         """Record that this many node-seconds were lost by ``now_s``."""
-        self._rows[loss].add(now_s, node_s)
+        self._rows[loss].add((now_s, node_s))
 
     def between(self, loss: SampleLoss, edges_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the node-seconds lost to a cause between consecutive edges."""

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from bftrain_elastic.agent.process_tree import die_with
 from bftrain_replay.run.result import ReplayResult
 from bftrain_replay.simulation.engine import KeepGoing
-from bftrain_replay.simulation.run_records import ColumnFile
+from bftrain_replay.simulation.run_records import RowFile
 
 T = TypeVar("T")
 
@@ -174,7 +174,7 @@ def _run_in_child(
         return True
 
     found = run(keep_going)  # multiprocessing prints the traceback of an error, and exits with 1
-    ColumnFile.names_its_file = True
+    RowFile.names_its_file = True
     try:
         to_parent.send(_PassEnd(found))  # a result that cannot be pickled is a fault to be seen
     except OSError:  # the parent has exited, or the disk is full

@@ -76,7 +76,7 @@ def test_columns_of_many_blocks_come_to_the_same_files(
     tmp_path: Path, alone: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{COLUMNS}.BLOCK_ROWS", 4)
-    monkeypatch.setattr(f"{COLUMNS}.TURNED_AT_ONCE", 2)
+    monkeypatch.setattr(f"{COLUMNS}.STORED_AT_ONCE", 2)
     done = bftrain.replay(LOG, TASKS, SETTINGS, baseline="equal-share")
     assert replay_files(done, tmp_path / "blocks") == alone
 
@@ -106,7 +106,7 @@ def test_a_pass_whose_columns_cannot_be_handed_over_is_done_here(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, alone: dict[str, object], method: str
 ) -> None:
     """The disk is full as the child writes, or its files cannot be opened here."""
-    monkeypatch.setattr(f"{COLUMNS}.ColumnFile.{method}", Mock(side_effect=OSError(28, "No space left on device")))
+    monkeypatch.setattr(f"{COLUMNS}.RowFile.{method}", Mock(side_effect=OSError(28, "No space left on device")))
     done = bftrain.replay(LOG, TASKS, SETTINGS, baseline="equal-share")
     assert replay_files(done, tmp_path / "again") == alone
 
