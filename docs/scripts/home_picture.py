@@ -36,7 +36,7 @@ def picture() -> str:
     machine = generate_log(64, 1.0, 2, idle_share=0.2)
     log = machine.select(nodes=slice(0, NODES), window=(BEGIN_S, BEGIN_S + HOURS * 3600))
     tasks = generate_mix(60, 3, shape=TaskShape(max_nodes=12, work_samples=6e7))
-    held = replay(log, tasks, max_tasks=len(TASKS)).result.allocations_frame()
+    held = replay(log, tasks, max_tasks=len(TASKS)).result.table("allocations")
     colours = dict(zip(dict.fromkeys(held.sort_values("from_s").task), cycle(TASKS)))
     height = NODES * ROW + AXIS
     size = f'viewBox="0 0 {WIDTH:g} {height:g}" font-family="system-ui, sans-serif" font-size="13"'

@@ -103,7 +103,7 @@ def test_fifo_on_the_job_streams_of_gavel(gangs: str, seed: int, per_hour: float
     jobs = import_workload(site_data(f"gavel/continuous/{gangs}/seed{seed}.trace.gz"), options).tasks
     tasks = [replace(job, submit_s=job.submit_s / per_hour) for job in jobs]  # the stream has one arrival an hour
     settings = RoundSettings(policy="fifo", like="gavel", round_s=360.0, measure="4000:4999")
-    found = rounds({"v100": 36, "p100": 36, "k80": 36}, tasks, settings).tasks_frame()[4000:5000]
+    found = rounds({"v100": 36, "p100": 36, "k80": 36}, tasks, settings).table("tasks")[4000:5000]
     assert (found.finish_s - found.submit_s).mean() == pytest.approx(mean_s, rel=0.001)
 
 

@@ -53,7 +53,7 @@ class ReportData:
     @property
     def tasks(self) -> list[dict[str, Any]]:
         """The rows of the table of tasks."""
-        frame = self.done.result.tasks_frame().astype(object)
+        frame = self.done.result.table("tasks").astype(object)
         return list(frame.where(frame.notna(), None).to_dict("records"))
 
 

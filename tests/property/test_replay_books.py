@@ -158,7 +158,7 @@ def test_the_tables_agree(log: EventLog, specs: tuple[TaskSpec, ...], solver: st
     result = replayed(log, specs, how, None)
     held: dict[str, list[float]] = {}
     of_node: dict[str, list[tuple[float, float]]] = {}
-    for row in result.allocations_frame().itertuples(index=False):
+    for row in result.table("allocations").itertuples(index=False):
         held.setdefault(row.task, []).append(row.to_s - row.from_s)
         of_node.setdefault(row.node, []).append((row.from_s, row.to_s))
     for record in result.tasks:

@@ -171,21 +171,11 @@ class RoundResult:
         table = self.tasks_table
         return (dict(zip(table, row, strict=True)) for row in rows(table))
 
-    def tasks_frame(self) -> DataFrame:
-        """Return the table of tasks as a DataFrame."""
-        return _frame(self.tasks_table)
+    def table(self, name: str) -> DataFrame:
+        """Return a table as a DataFrame: tasks, rounds, users, or nodes, used nodes and samples ``over_time``."""
+        import pandas as pd  # noqa: PLC0415 - heavy, and only who asks for a frame needs it
 
-    def rounds_frame(self) -> DataFrame:
-        """Return the table of rounds as a DataFrame."""
-        return _frame(self.rounds_table)
-
-    def over_time_frame(self) -> DataFrame:
-        """Return nodes, used nodes and samples over time as a DataFrame."""
-        return _frame(self.over_time_table)
-
-    def users_frame(self) -> DataFrame:
-        """Return the nodes of each user over time as a DataFrame."""
-        return _frame(self.users_table)
+        return pd.DataFrame(getattr(self, f"{name}_table"))
 
     @property
     def states(self) -> list[TaskState]:
@@ -372,12 +362,6 @@ class RoundResult:
             table["user"].append(users[user])
             table["nodes"].append(float(node_s[user, stretch] / (cuts_s[stretch + 1] - cuts_s[stretch])))
         return table
-
-
-def _frame(table: Table) -> DataFrame:
-    import pandas as pd  # noqa: PLC0415 - heavy, and only who asks for a frame needs it
-
-    return pd.DataFrame(table)
 
 
 def _cells(values: NDArray[np.float64]) -> list[float | None]:

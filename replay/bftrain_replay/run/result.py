@@ -241,27 +241,14 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
         columns = (edges_s[:-1], edges_s[1:], idle, used, self.harvest.samples)
         return zip(*(column.tolist() for column in columns), strict=True)
 
-    def decisions_frame(self) -> DataFrame:
-        """Return the table of decisions as a DataFrame (docs/reference/results.md explains its columns)."""
-        return self._frame("decisions")
-
-    def tasks_frame(self) -> DataFrame:
-        """Return the table of tasks as a DataFrame."""
-        return self._frame("tasks")
-
-    def over_time_frame(self) -> DataFrame:
-        """Return the table of idle and used nodes and samples over time as a DataFrame."""
-        return self._frame("over_time")
-
-    def allocations_frame(self) -> DataFrame:
-        """Return one row for each uninterrupted allocation of a node; names are categories to save memory."""
+    def table(self, name: str) -> DataFrame:
+        """Return a table as a DataFrame (docs/reference/results.md explains its columns)."""
+        if name != tables.NAME:
+            return tables.frame(tables.TABLES[name], self.table_rows(name))
         if self.allocations is None:
             fix = "ask the replay itself, not its reference runs"
             raise BadInput("allocations were not recorded", where="replay", fix=fix)
         return tables.allocations_frame(self.allocations.rows().table())
-
-    def _frame(self, name: str) -> DataFrame:
-        return tables.frame(tables.TABLES[name], self.table_rows(name))
 
     def summary(self) -> ReplaySummary:
         """Return the figures that depend on the inputs alone."""

@@ -133,7 +133,7 @@ def test_the_books_are_those_of_the_replay_that_wrote_it(command: CommandLine, s
     assert found.summary["used_node_h"] == pytest.approx(done.summary["used_node_h"])
     assert found.summary["idle_node_h"] == pytest.approx(done.summary["idle_node_h"])
     assert found.summary["harvested"] == pytest.approx(done.summary["harvested"])
-    same = done.result.tasks_frame().set_index("name")
+    same = done.result.table("tasks").set_index("name")
     for name, row in found.tasks.items():
         books = BOOKS[:3] if name in last else BOOKS  # a replay is over at the end of its log, and starts nothing then
         for column in books:

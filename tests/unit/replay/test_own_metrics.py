@@ -32,7 +32,7 @@ class Ends:
     figures = ("first_end_s", "nothing")
 
     def measure(self, run: ReplayResult) -> dict[str, object]:
-        return {"first_end_s": run.tasks_frame()["finish_s"].min(), "nothing": math.nan}
+        return {"first_end_s": run.table("tasks")["finish_s"].min(), "nothing": math.nan}
 
 
 class Chatty(Ends):

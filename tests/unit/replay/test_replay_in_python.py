@@ -48,12 +48,7 @@ def test_frames_hold_what_the_files_hold(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     done = bftrain.replay(LOG, TASKS)
     done.write(tmp_path)
-    frames = {
-        "decisions": done.result.decisions_frame(),
-        "tasks": done.result.tasks_frame(),
-        "allocations": done.result.allocations_frame(),
-        "over_time": done.result.over_time_frame(),
-    }
+    frames = {name: done.result.table(name) for name in ("decisions", "tasks", "allocations", "over_time")}
     for name, frame in frames.items():
         read = pandas.read_csv(tmp_path / f"{name}.csv", keep_default_na=False, na_values={})
         assert list(frame.columns) == list(read.columns)
@@ -75,17 +70,15 @@ def test_yardsticks_have_frames_but_no_allocations() -> None:
     done = bftrain.replay(LOG, TASKS, baseline="equal-share")
     assert done.baseline is not None
     assert done.ceiling is not None
-    assert len(done.baseline.decisions_frame()) == len(done.baseline.decisions)
-    assert len(done.ceiling.tasks_frame()) == 2
+    assert len(done.baseline.table("decisions")) == len(done.baseline.decisions)
+    assert len(done.ceiling.table("tasks")) == 2
     with pytest.raises(BadInput, match="allocations were not recorded"):
-        done.ceiling.allocations_frame()
+        done.ceiling.table("allocations")
 
 
 def test_a_replay_without_tasks_has_empty_frames() -> None:
     result = bftrain.replay(LOG, []).result
-    assert [len(frame) for frame in (result.decisions_frame(), result.tasks_frame(), result.allocations_frame())] == [
-        0
-    ] * 3
+    assert [len(result.table(name)) for name in ("decisions", "tasks", "allocations")] == [0, 0, 0]
 
 
 def test_settings_objectives_and_a_watch_can_be_given() -> None:

@@ -172,7 +172,7 @@ def test_a_window_is_cut_out_first_then_events_are_skipped_then_nodes_chosen() -
     assert part.part.span_s == 60.0
     rows = list(zip(part.result.times_s.tolist(), part.result.pool.tolist(), strict=True))
     assert rows[-2:] == [(0.0, 2), (30.0, 1)]
-    assert set(bftrain.replay(THREE, [task()], nodes="1:").result.allocations_frame()["node"]) == {"n2", "n3"}
+    assert set(bftrain.replay(THREE, [task()], nodes="1:").result.table("allocations")["node"]) == {"n2", "n3"}
     alone = bftrain.replay(THREE, [task()], nodes="2:3", semantics="published", events="chosen")
     assert alone.result.times_s.tolist()[-2:] == [0.0, 40.0]
 

@@ -56,7 +56,7 @@ def test_at_each_moment_each_node_is_shown_with_who_had_it() -> None:
     done = bftrain.replay(LOG, [task("x", max_nodes=2), task("y", max_nodes=2), task("z", max_nodes=1)], Settings())
     raster = figures_of(page_of(done))["holders"]["raster"]
     assert tuple(raster["rows"]) == LOG.node_names
-    held = list(done.result.allocations_frame().itertuples(index=False))
+    held = list(done.result.table("allocations").itertuples(index=False))
     seen = set()
     for name, changes in states_of(raster).items():
         for time_s in np.arange(0.5, 2000.0, 1.0):

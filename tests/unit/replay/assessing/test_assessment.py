@@ -46,7 +46,7 @@ def assessed(name: str) -> tuple[EventLog, dict[str, Any], Stays]:
         ended = program.bftrain("assess", "log.npz", *settings, *PRICES, "--quick", "--json", "-q", cwd=Path(folder))
     assert ended.code == 0, ended.err
     found = json.loads(ended.out)
-    held = bftrain.replay(log, **FREE).result.allocations_frame()
+    held = bftrain.replay(log, **FREE).result.table("allocations")
     start_s = log.start_s
     columns = (held["node"], held["from_s"] + start_s, held["to_s"] + start_s)
     return log, found, list(zip(*(column.tolist() for column in columns), strict=True))

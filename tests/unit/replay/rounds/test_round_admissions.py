@@ -124,12 +124,12 @@ def test_metrics_are_measured_on_the_run(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(
         "def longest(run):\n"
-        "    return run.tasks_frame()['waited_s'].max()\n\n"
+        "    return run.table('tasks')['waited_s'].max()\n\n"
         "def held(run):\n"
-        "    assert len(run.users_frame()) and len(run.rounds_frame()) and len(run.over_time_frame()) == 1000\n"
+        "    assert len(run.table('users')) and len(run.table('rounds')) and len(run.table('over_time')) == 1000\n"
         "    return sum(task.node_s for task in run.tasks) / 3600\n\n"
         "def decided(run):\n"
-        "    return len(run.decisions_frame())\n\n"
+        "    return len(run.table('decisions'))\n\n"
         "def endless(run):\n"
         "    return float('inf')\n"
     )
@@ -141,7 +141,7 @@ def test_metrics_are_measured_on_the_run(tmp_path: Path) -> None:
     broken = run(metrics=f"{mine}:decided")
     assert broken.summary["metrics"] == {"decided": None}
     (error,) = broken.broken_metrics
-    assert re.match(r"metric 'decided': raised AttributeError: .*decisions_frame", str(error))
+    assert re.match(r"metric 'decided': raised AttributeError: .*decisions_table", str(error))
     (note,) = run(metrics=f"{mine}:endless").metric_notes
     assert note.startswith("metric 'endless': 'endless' is inf, which JSON cannot hold")
     with pytest.raises(BftrainError, match="no metric is called 'none'"):
