@@ -17,6 +17,7 @@ from bftrain_datasets.commands.logfiles import FILE, FOLDER
 from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 from bftrain_replay.commands.progress import watched
 from bftrain_replay.commands.run_folder import RunFolder
+from bftrain_replay.commands.sensitivity import tables_option
 from bftrain_replay.commands.side_by_side import counts, spreads_table
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ MOST_NAMED: Final = 5  # rejected jobs listed individually
 @click.argument("log", type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True))
 @heading("Result")
 @click.option("-o", "--output", "folder", metavar="DIR", type=FOLDER, required=True, help="Folder for the result.")
-@click.option("--tables", type=click.Choice(("csv", "parquet")), default="csv", help="Format of the tables [csv].")
+@tables_option
 @overwrite_option
 @heading("Simulation")
 @with_options(options_of(ScheduleSettings), policy=complete_parts("queue_policy"))

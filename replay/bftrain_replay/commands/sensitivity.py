@@ -65,12 +65,12 @@ baseline_option = click.option(
     help="Also replay with this solver, such as equal-share.",
     shell_complete=complete_parts("solver"),
 )
-
-
-def quick_option(function: Callable[P, R]) -> Callable[P, R]:
-    """Add ``--quick`` to a command."""
-    text = "Skip the sensitivity table, the advice and the bound of different tasks."
-    return click.option("--quick", is_flag=True, envvar=QUICK, help=text)(function)
+quick_option = click.option(
+    "--quick",
+    is_flag=True,
+    envvar=QUICK,
+    help="Skip the sensitivity table, the advice and the bound of different tasks.",
+)
 
 
 def no_cache_option(function: Callable[P, R]) -> Callable[P, R]:

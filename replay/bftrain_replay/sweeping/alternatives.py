@@ -19,7 +19,6 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.edits import leave_earlier
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import save_log
-from bftrain_replay import plugin_files
 from bftrain_replay.run.provenance import tasks_sha256
 from bftrain_replay.run.variations import AdviceRow, SensitivityRow, Variation, assumptions, remedies
 from bftrain_replay.simulation.replay_settings import ReplaySettings
@@ -94,7 +93,7 @@ class ReplayFiles:
 
 def with_table(study: ReplayStudy, settings: ReplaySettings, files: ReplayFiles, run: RunPasses) -> ReplayStudy:
     """Return the study with its sensitivity table and advice; unchanged if ``run`` returns no outcomes."""
-    anywhere = plugin_files.from_anywhere(msgspec.structs.replace(settings, metrics=""))  # no row has a metric
+    settings = msgspec.structs.replace(settings, metrics="")  # no row has a metric
     main = study.result.summary()
     passes: dict[str, SweepPass] = {}  # a variation may appear in both the advice and the table
 
@@ -104,8 +103,8 @@ def with_table(study: ReplayStudy, settings: ReplaySettings, files: ReplayFiles,
         job = files.replay(variation.settings, words)
         return variation, passes.setdefault(job.id, job).id
 
-    table = [planned(each, f"{each.what} {each.label}") for each in assumptions(anywhere, study.tasks)]
-    tried = [planned(each, each.label) for each in remedies(main, anywhere)]
+    table = [planned(each, f"{each.what} {each.label}") for each in assumptions(settings, study.tasks)]
+    tried = [planned(each, each.label) for each in remedies(main, settings)]
     outcomes = run(TABLE, tuple(passes.values()))
     if outcomes is None:
         return study

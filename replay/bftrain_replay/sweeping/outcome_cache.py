@@ -41,7 +41,7 @@ from bftrain_replay.sweeping.sweep_passes import (
 
 NO_CACHE: Final = "BFTRAIN_NO_CACHE"  # set in the environment: replay again
 FOLDER: Final = "replays"
-MOST_BYTES: Final = 1 << 28
+_MOST_BYTES: Final = 1 << 28
 _LEFT_SHARE: Final = 0.8  # fraction of the limit that remains after a cleanup
 _OFF: Final = frozenset({"", "0", "false", "no", "off"})
 _PACKAGES: Final = ("bftrain", "bftrain_solvers", "bftrain_datasets", "bftrain_replay")
@@ -51,10 +51,9 @@ _CUT_SHORT: Final = frozenset({Termination.TIME_LIMIT, Termination.INTERRUPTED, 
 class OutcomeCache:
     """Outcomes in a private folder, limited to a total size in bytes."""
 
-    def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.damaged = 0  # entries that were found and could not be used
-        self._most_bytes = most_bytes
 
     @classmethod
     def of_user(cls, *, wanted: bool = True) -> Self | None:
@@ -107,12 +106,12 @@ class OutcomeCache:
                     about = entry.stat(follow_symlinks=False)
                     files.append((about.st_mtime, about.st_size, entry.path))
             total = sum(size for _, size, _ in files)
-            if total <= self._most_bytes:
+            if total <= _MOST_BYTES:
                 return
             for _, size, path in sorted(files):
                 Path(path).unlink(missing_ok=True)
                 total -= size
-                if total <= _LEFT_SHARE * self._most_bytes:
+                if total <= _LEFT_SHARE * _MOST_BYTES:
                     return
 
     def entry(self, job: SweepPass) -> Path:
