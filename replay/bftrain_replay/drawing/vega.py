@@ -62,12 +62,6 @@ def chart(figures: Iterable[ChartFigure], name: str) -> SvgChart:
     return SvgChart(name, found[name].words, svg(found[name]))
 
 
-def png(figure: ChartFigure) -> bytes:
-    """Draw a figure as PNG, on the colour of the page."""
-    spec = {**_on_paper(figure), "background": LIGHT["page"]}
-    return bytes(_library().vegalite_to_png(spec, vl_version=VERSION, scale=PNG_SCALE))
-
-
 @cache
 def script() -> str:
     """Return the JavaScript for drawing: Vega and Vega-Lite.
@@ -157,7 +151,8 @@ def is_own(path: Path) -> bool:
 
 
 def _png(figure: ChartFigure) -> bytes:
-    """Draw a chart, and add the program's name after the header chunk."""
-    drawn = png(figure)
+    """Draw a figure as PNG, on the colour of the page, and add the program's name after the header chunk."""
+    spec = {**_on_paper(figure), "background": LIGHT["page"]}
+    drawn = bytes(_library().vegalite_to_png(spec, vl_version=VERSION, scale=PNG_SCALE))
     size, sum_ = struct.pack(">I", len(_PNG_MARK) - len(_TEXT)), struct.pack(">I", zlib.crc32(_PNG_MARK))
     return drawn[:_PNG_HEADER] + size + _PNG_MARK + sum_ + drawn[_PNG_HEADER:]
