@@ -215,7 +215,7 @@ class _Planner:
         if point.baseline:
             baseline = self._need(RunKind.REPLAY, point, replace(settings, solver=point.baseline))
         if self._spec.yardsticks and not point.cluster:
-            objective: Objective = throughput  # if its own is unavailable here, the replay reports the reason
+            objective: Objective = throughput  # the replay reports why its own is unavailable
             with suppress(BftrainError):
                 objective = resolve_objective(absolute_name(settings.objective, self._spec.document.folder))
             ideal = ideally(settings, objective)
