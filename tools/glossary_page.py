@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from bftrain_replay.run.summary_figures import (
     FIGURES,
     GLOSSARY,
+    GLOSSARY_PAGES,
     PARTS,
     GlossaryEntry,
-    GlossaryTopic,
     SummaryFigure,
     entry_of,
 )
@@ -26,13 +26,15 @@ pages, point at a figure. For terms such as *pilot* or *rescale* see
 
 def glossary_page() -> str:
     """Return the page as Markdown."""
-    return "\n".join([_FIRST_WORDS, *(line for topic in GlossaryTopic for line in _section(topic))])
+    return "\n".join(
+        [_FIRST_WORDS, *(line for topic, page in GLOSSARY_PAGES.items() for line in _section(topic, page))]
+    )
 
 
-def _section(topic: GlossaryTopic) -> Iterator[str]:
+def _section(topic: str, page: str) -> Iterator[str]:
     yield from (f"## {topic}", "", "| in files | on pages | meaning |", "|---|---|---|")
-    yield from (_row(entry) for entry in GLOSSARY if entry.topic is topic)
-    page = next(entry.page for entry in GLOSSARY if entry.topic is topic).removeprefix("docs/")
+    yield from (_row(entry) for entry in GLOSSARY if entry.topic == topic)
+    page = page.removeprefix("docs/")
     name = page.partition(".")[0].rpartition("/")[2]
     yield from ("", f"See [{name}]({os.path.relpath(page, 'reference')}).", "")
 

@@ -17,7 +17,7 @@ from bftrain_replay.commands.side_by_side import FigureRow, SideBySide
 from bftrain_replay.run.decider_counts import CEILING, column_label, sentence
 from bftrain_replay.run.headline import mark_of, ran_out
 from bftrain_replay.run.result import ReplayResult
-from bftrain_replay.run.summary_figures import FIGURE_OF, FIGURES, FigurePlace
+from bftrain_replay.run.summary_figures import FIGURE_OF, FIGURES
 from bftrain_replay.simulation.fixed_cluster import WORDS
 from bftrain_replay.simulation.node_time_ledger import UnusedReason
 from bftrain_replay.study.study import ReplayStudy
@@ -76,7 +76,7 @@ def _rows(results: Sequence[ReplayResult]) -> Iterator[FigureRow]:
     summaries = [plain_figures(each) for each in results]
     rows = {}
     for figure in FIGURES:
-        if FigurePlace.TERMINAL in figure.places and figure.shown([figure.value_in(each) for each in summaries]):
+        if "terminal" in figure.places and figure.shown([figure.value_in(each) for each in summaries]):
             label = figure.cluster_label if any(each.ended for each in results) else figure.label
             rows[figure.name] = FigureRow(label, list(map(figure.text_in, summaries)))
     if "efficiency" in rows:  # marked once, in the row with room

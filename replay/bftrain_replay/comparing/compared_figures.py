@@ -16,14 +16,7 @@ from bftrain import text_formats
 from bftrain.node_units import NODE, in_words_of
 from bftrain_replay.comparing.compared_run import ComparedRun, SettingDifference
 from bftrain_replay.run.headline import ABOVE, mark_of, ran_out
-from bftrain_replay.run.summary_figures import (
-    FIGURE_OF,
-    FIGURES,
-    BetterDirection,
-    FigureTopic,
-    FigureUnit,
-    SummaryFigure,
-)
+from bftrain_replay.run.summary_figures import FIGURE_OF, FIGURES, FigureTopic, SummaryFigure
 from bftrain_replay.run.task_figures import TaskPercentiles
 
 _SAME_FROM: Final = 5e-4  # a relative change below this would be shown as 0.0 %
@@ -67,7 +60,7 @@ class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
         first, value = self.amounts[0], self.amounts[place]
         if first is None or value is None or not self.compares:
             return text_formats.UNKNOWN
-        if self.definition.unit is FigureUnit.SHARE:
+        if self.definition.unit == "share":
             points = round(100.0 * (value - first), 1)
             return f"{points:+.1f} points" if points else "same"
         if first == value:
@@ -133,18 +126,18 @@ def groups_of(sides: Sequence[ComparedRun], *, comparable: bool) -> tuple[Figure
 
     def rows(topic: FigureTopic) -> Iterator[ComparedFigure]:
         for figure in FIGURES:
-            if figure.topic is topic:
+            if figure.topic == topic:
                 row = computed[figure.name] if figure.name in computed else _read(figure, summaries)
                 if row is not None:
                     yield row
 
     every: dict[str, Iterable[ComparedFigure]] = {}
     if only_replays:
-        every = {str(topic): rows(topic) for topic in (FigureTopic.HARVEST, FigureTopic.NODE_TIME, FigureTopic.LOSSES)}
-    every["Tasks"] = rows(FigureTopic.TASKS)
+        every = {"Harvest": rows("Harvest"), "Idle node-time": rows("Idle node-time"), "Work lost": rows("Work lost")}
+    every["Tasks"] = rows("Tasks")
     if not only_replays:
         wall_s = _row(FIGURE_OF["wall_s"], [summary["wall_s"] for summary in summaries])
-        every |= {"Nodes": _nodes(sides), "Rounds": [*rows(FigureTopic.ROUNDS), wall_s]}
+        every |= {"Nodes": _nodes(sides), "Rounds": [*rows("Rounds"), wall_s]}
     own = list(_chosen_metrics(sides))
     if own:
         every["Requested metrics"] = own
@@ -153,7 +146,7 @@ def groups_of(sides: Sequence[ComparedRun], *, comparable: bool) -> tuple[Figure
         shown = tuple(figure if comparable else replace(figure, best=()) for figure in figures)
         groups.append(FigureGroup(title=title, figures=shown))
     if only_replays:
-        groups.append(FigureGroup(title="Decisions", figures=tuple(rows(FigureTopic.DECISIONS))))
+        groups.append(FigureGroup(title="Decisions", figures=tuple(rows("Decisions"))))
     return tuple(groups)
 
 
@@ -163,7 +156,7 @@ def _row(figure: SummaryFigure, values: Sequence[float | None]) -> ComparedFigur
     known = [value for value in given if value is not None]
     if figure.better is None or len(known) < 2:  # noqa: PLR2004 - a single value is not the best
         return row
-    chosen = max(known) if figure.better is BetterDirection.MORE else min(known)
+    chosen = max(known) if figure.better == "more" else min(known)
     texts = row.texts
     wanted = texts[given.index(chosen)]  # values with equal text are equally good
     best = tuple(place for place, value in enumerate(given) if value is not None and texts[place] == wanted)
@@ -185,7 +178,7 @@ def _chosen_metrics(sides: Sequence[ComparedRun]) -> Iterator[ComparedFigure]:
     """Yield the metrics that the settings name; their better direction is unknown."""
     found = [side.summary["metrics"] for side in sides]
     for name in dict.fromkeys(name for each in found for name in each):
-        figure = SummaryFigure(name=f"metrics.{name}", label=name, unit=FigureUnit.RATIO)
+        figure = SummaryFigure(name=f"metrics.{name}", label=name, unit="ratio")
         yield _row(figure, [each.get(name) for each in found])
 
 
@@ -195,7 +188,7 @@ def _nodes(sides: Sequence[ComparedRun]) -> Iterator[ComparedFigure]:
         figure = replace(FIGURE_OF[name], label=FIGURE_OF[name].cluster_label, better=None)
         yield _row(figure, [figure.value_in(summary) for summary in summaries])
     for kind in dict.fromkeys(kind for each in summaries for kind in each["kinds"] if kind):
-        figure = SummaryFigure(name=f"kinds.{kind}.coverage", label=f"of '{kind}'", unit=FigureUnit.SHARE)
+        figure = SummaryFigure(name=f"kinds.{kind}.coverage", label=f"of '{kind}'", unit="share")
         yield _row(figure, [each["kinds"].get(kind, {}).get("coverage") for each in summaries])
 
 

@@ -29,7 +29,7 @@ from bftrain_replay.run import decider_counts, headline
 from bftrain_replay.run.harvest_by_block import WeeklyHarvest, interval, too_narrow
 from bftrain_replay.run.headline import ENOUGH_WORK, RAN_OUT, harvest_node_h, idle_on_average, ran_out
 from bftrain_replay.run.run import Run
-from bftrain_replay.run.summary_figures import FIGURE_OF, FIGURES, FigurePlace, meaning_of
+from bftrain_replay.run.summary_figures import FIGURE_OF, FIGURES, meaning_of
 from bftrain_replay.run.tables import SECONDS_AN_HOUR
 from bftrain_replay.run.variations import AS_TASKS_SAY, COSTS, LEAST_GAIN, PROGRESS, SensitivityRow
 from bftrain_replay.simulation.progress_kept import DISK, MEMORY, ProgressKept
@@ -261,7 +261,7 @@ def _compared(run: Run) -> HtmlTable:
     rows = [
         (run.words(figure.label), *map(figure.text_in, columns.values()))
         for figure in FIGURES
-        if FigurePlace.PAGE in figure.places and figure.shown([figure.value_in(each) for each in columns.values()])
+        if "page" in figure.places and figure.shown([figure.value_in(each) for each in columns.values()])
     ]
     about = {run.words(figure.label): run.words(figure.about) for figure in FIGURES}
     return HtmlTable(label="Compared", headings=("", *columns), rows=rows, css="compare best", about=about)

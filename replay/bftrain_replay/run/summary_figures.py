@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -25,27 +24,19 @@ from bftrain_replay.simulation.task_progress import SampleLoss
 PARTS: Final = {"mean": "mean", "p50": "median", "p95": "p95", "p99": "p99", "max": "max"}
 
 
-class GlossaryTopic(StrEnum):
-    """Headings of the glossary."""
-
-    HARVEST = "Harvest"
-    UNUSED = "Why idle nodes stayed unused"
-    LOST = "How work was lost"
-    TASKS = "Tasks"
-    ROUNDS = "Time shared in rounds"
-    DECISIONS = "Decisions and run time"
-    SITE = "For a site"
-
-
-_PAGES: Final = {
-    GlossaryTopic.HARVEST: "docs/explanation/semantics.md#yardsticks",
-    GlossaryTopic.UNUSED: "docs/explanation/semantics.md#node-time",
-    GlossaryTopic.LOST: "docs/explanation/semantics.md#node-time",
-    GlossaryTopic.TASKS: "docs/reference/results.md#task-durations-and-fairness",
-    GlossaryTopic.ROUNDS: "docs/how-to/rounds.md",
-    GlossaryTopic.DECISIONS: "docs/reference/results.md",
-    GlossaryTopic.SITE: "docs/how-to/assess.md",
+# Headings of the glossary, and pages with more
+GLOSSARY_PAGES: Final = {
+    "Harvest": "docs/explanation/semantics.md#yardsticks",
+    "Why idle nodes stayed unused": "docs/explanation/semantics.md#node-time",
+    "How work was lost": "docs/explanation/semantics.md#node-time",
+    "Tasks": "docs/reference/results.md#task-durations-and-fairness",
+    "Time shared in rounds": "docs/how-to/rounds.md",
+    "Decisions and run time": "docs/reference/results.md",
+    "For a site": "docs/how-to/assess.md",
 }
+FigureUnit = Literal["samples", "share", "node-hours", "s", "ms", "count", "ratio"]  # shares are fractions from 0 to 1
+# Headings in comparisons
+FigureTopic = Literal["Harvest", "Idle node-time", "Work lost", "Tasks", "Rounds", "Decisions"]
 
 
 class GlossaryEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +44,7 @@ class GlossaryEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     key: str
     meaning: str
-    topic: GlossaryTopic
+    topic: str
     formula: str = ""
     page: str
     also: tuple[str, ...] = ()
@@ -64,78 +55,34 @@ class GlossaryEntry(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.meaning[:1].upper()}{self.meaning[1:]}."
 
 
-class FigureUnit(StrEnum):
-    """The unit of a figure."""
-
-    SAMPLES = "samples"
-    SHARE = "share"  # fraction from 0 to 1
-    NODE_HOURS = "node-hours"
-    SECONDS = "s"
-    MILLISECONDS = "ms"
-    COUNT = "count"
-    RATIO = "ratio"
-
-
-class BetterDirection(StrEnum):
-    """Whether a larger or smaller value is better."""
-
-    MORE = "more"
-    LESS = "less"
-
-
-class FigureTopic(StrEnum):
-    """Headings in comparisons."""
-
-    HARVEST = "Harvest"
-    NODE_TIME = "Idle node-time"
-    LOSSES = "Work lost"
-    TASKS = "Tasks"
-    ROUNDS = "Rounds"
-    DECISIONS = "Decisions"
-
-
-class FigurePlace(StrEnum):
-    """Where a replay's figures are shown, apart from comparisons and sweeps."""
-
-    TERMINAL = "terminal"
-    PAGE = "page"
-
-
-class ShownWhen(StrEnum):
-    """When a table that shows several replays has a row for a figure."""
-
-    ALWAYS = "always"
-    KNOWN = "known"  # known in one replay or more
-    NOT_ZERO = "not zero"  # not zero in one replay or more
-    DIFFERENT = "different"  # different between replays
-
-
 _FORMATS: Final[Mapping[FigureUnit, Callable[[float], str]]] = {
-    FigureUnit.SAMPLES: text_formats.large,
-    FigureUnit.SHARE: text_formats.percent,
-    FigureUnit.NODE_HOURS: text_formats.count,
-    FigureUnit.SECONDS: text_formats.duration,
-    FigureUnit.MILLISECONDS: text_formats.milliseconds,
-    FigureUnit.COUNT: text_formats.count,
-    FigureUnit.RATIO: text_formats.ratio,
+    "samples": text_formats.large,
+    "share": text_formats.percent,
+    "node-hours": text_formats.count,
+    "s": text_formats.duration,
+    "ms": text_formats.milliseconds,
+    "count": text_formats.count,
+    "ratio": text_formats.ratio,
 }
 
 
 class SummaryFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One figure. ``name`` is its path in ``summary.json``, or a separate name if ``value`` computes it.
 
-    ``text`` replaces the plain format for figures with several numbers. Comparisons omit figures without a ``topic``.
+    ``text`` replaces the plain format for figures with several numbers. Comparisons omit figures without a ``topic``,
+    and show the rest ``when`` a value is known, not zero, or different between replays.
+    The ``terminal`` and the ``page`` of a replay show a figure if they are among its ``places``.
     ``predicate``, ``colour`` and ``explanation`` describe a part of the idle node-time on the page of a replay.
     """
 
     name: str
     label: str
     unit: FigureUnit
-    better: BetterDirection | None = None
+    better: Literal["more", "less"] | None = None
     short: str = ""  # terminal column heading where the label is too long
     topic: FigureTopic | None = None
-    when: ShownWhen = ShownWhen.ALWAYS
-    places: frozenset[FigurePlace] = frozenset()
+    when: Literal["always", "known", "not zero", "different"] = "always"
+    places: frozenset[str] = frozenset()
     value: Callable[[object], float | None] | None = None
     text: Callable[[Mapping[str, Any]], str] | None = None
     predicate: str = ""  # completes a sentence that starts with a number of node-hours
@@ -178,11 +125,11 @@ class SummaryFigure(msgspec.Struct, frozen=True, kw_only=True):
     def shown(self, values: Sequence[float | None]) -> bool:
         """Return whether comparisons show a row for these values."""
         match self.when:
-            case ShownWhen.KNOWN:
+            case "known":
                 return any(value is not None for value in values)
-            case ShownWhen.NOT_ZERO:
+            case "not zero":
                 return any(values)
-            case ShownWhen.DIFFERENT:
+            case "different":
                 return len(set(values)) > 1
         return True
 
@@ -228,11 +175,11 @@ def _read() -> tuple[tuple[GlossaryEntry, ...], tuple[SummaryFigure, ...]]:
     for key, row in rows.items():
         explained = {name: row.pop(name) for name in _EXPLAINED if name in row}
         if (topic := row.pop("topic", None)) is not None:
-            explained |= {"key": key, "topic": topic, "page": _PAGES[GlossaryTopic(topic)]}
+            explained |= {"key": key, "topic": topic, "page": GLOSSARY_PAGES[topic]}
             entries.append(msgspec.convert(explained, GlossaryEntry))
         if "label" in row:
             figures += _figures(key, row)
-    return tuple(sorted(entries, key=lambda entry: [*GlossaryTopic].index(entry.topic))), tuple(figures)
+    return tuple(sorted(entries, key=lambda entry: [*GLOSSARY_PAGES].index(entry.topic))), tuple(figures)
 
 
 def _figures(key: str, row: dict[str, Any]) -> Iterator[SummaryFigure]:
@@ -242,19 +189,17 @@ def _figures(key: str, row: dict[str, Any]) -> Iterator[SummaryFigure]:
     if not parts:
         yield replace(figure, value=_computed(key), text=_TEXTS.get(key))
     for part, places in parts.items():  # smaller values are better
-        shown = frozenset(map(FigurePlace, {*places} - {_COMPARED}))
         yield replace(
             figure,
             name=f"{key}.{part}",
             label=f"{figure.label}, {PARTS[part]}",
-            better=BetterDirection.LESS,
-            topic=figure.topic if _COMPARED in places else None,
-            when=ShownWhen.KNOWN,
-            places=shown,
+            better="less",
+            topic=figure.topic if "comparison" in places else None,
+            when="known",
+            places=frozenset(places),
         )
 
 
-_COMPARED: Final = "comparison"  # the place that shows parts of a distribution
 GLOSSARY, FIGURES = _read()
 GLOSSARY_OF: Final = {entry.key: entry for entry in GLOSSARY}
 FIGURE_OF: Final[Mapping[str, SummaryFigure]] = {figure.name: figure for figure in FIGURES}

@@ -237,10 +237,10 @@ def flat(values: Mapping[str, Any], joint: str, prefix: str = "") -> Iterator[tu
 
 
 _AXES: Final[Mapping[FigureUnit, tuple[float, str, str]]] = {  # divisor, unit label and format of each axis
-    FigureUnit.SHARE: (1.0, "", ".0%"),
-    FigureUnit.SECONDS: (SECONDS_AN_HOUR, "hours", "~g"),
-    FigureUnit.MILLISECONDS: (1.0, "ms", "~s"),
-    FigureUnit.RATIO: (1.0, "", "~g"),
+    "share": (1.0, "", ".0%"),
+    "s": (SECONDS_AN_HOUR, "hours", "~g"),
+    "ms": (1.0, "ms", "~s"),
+    "ratio": (1.0, "", "~g"),
 }
 _WALL: Final = "wall_s"  # seconds, not hours
 
@@ -291,7 +291,7 @@ _FIGURES: Final = {figure.column: figure for figure in FIGURES}
 def metric_of(column: str) -> MetricColumn:
     """Return the metric of a column, the same figure for a replay and its baseline."""
     figure = _FIGURES.get(column.removeprefix(BASELINE_PREFIX))
-    return MetricColumn(column, figure or SummaryFigure(name=column, label=column, unit=FigureUnit.COUNT))
+    return MetricColumn(column, figure or SummaryFigure(name=column, label=column, unit="count"))
 
 
 EFFICIENCY, HARVEST, MAKESPAN, COMPLETION = map(
