@@ -201,15 +201,6 @@ def _on_others(spec: TaskSpec, other: str) -> TaskSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JournalPass:
-    """The result of the steps; ``work_samples`` are the finished tasks' samples by their curves."""
-
-    run: EngineRun
-    work_samples: Mapping[str, float]
-    differences: tuple[Difference, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalReplay:
     """A replayed journal: as a study, and the decisions that differ from the recorded ones."""
 
@@ -237,27 +228,29 @@ def rerun(
         settings = replace(settings, solver=made_with.policy)
     if reported:
         # Speed ratio of each task to its curve, where known
-        followed = process_steps(journal, events, decide_again=False).run.tasks
+        followed = process_steps(journal, events, decide_again=False).done.tasks
         done = {task.spec.name: task.done_samples for task in followed if isinstance(task, TaskProgress)}
         known = {name: samples for name, samples in reported.items() if samples > 0.0 and done.get(name, 0.0) > 0.0}
         events = events.paced({name: samples / done[name] for name, samples in known.items()})
     gone = process_steps(journal, events, watch=watch)
     tasks = events.with_work(gone.work_samples)
-    study = study_of(result_of(gone.run, settings), events.log, tasks, parts, watch)
-    return JournalReplay(study=study, steps=len(journal), differences=gone.differences)
+    study = study_of(result_of(gone.done, settings), events.log, tasks, parts, watch)
+    return JournalReplay(study=study, steps=len(journal), differences=tuple(gone.differences))
 
 
 def process_steps(
     journal: Journal, events: JournalEvents, *, decide_again: bool = True, watch: Watch | None = None
-) -> JournalPass:
+) -> JournalEngine:
     """Process all steps of ``journal``, and decide them again or follow the recorded decisions."""
-    engine = _JournalEngine(journal, events, Rerun(journal, decide_again=decide_again), watch)
-    run = engine.run()
-    return JournalPass(run=run, work_samples=engine.work_samples, differences=tuple(engine.differences))
+    engine = JournalEngine(journal, events, Rerun(journal, decide_again=decide_again), watch)
+    engine.done = engine.run()
+    return engine
 
 
-class _JournalEngine(Engine):
-    """An engine whose moments are the steps of a journal."""
+class JournalEngine(Engine):
+    """An engine whose moments are the steps of a journal; ``done`` is the run."""
+
+    done: EngineRun
 
     def __init__(self, journal: Journal, events: JournalEvents, again: Rerun, watch: Watch | None) -> None:
         rules = ReplayRules(ReplaySettings.of(journal.settings_now).progress_kept)

@@ -230,7 +230,7 @@ class RoundResult:
             measured=int(self.measured.sum()),
             measured_finished=int((~np.isnan(engine.end_s[self.measured])).sum()),
             responsiveness_s=TaskPercentiles.of((engine.seen_s - self.columns.came_s)[self.measured]),
-            makespan_s=self._makespan_s(),
+            makespan_s=self.columns.makespan_s,
             idle_node_h=float(idle.sum()),
             used_node_h=float(used.sum()),
             coverage=share_of(used.sum(), idle.sum()),
@@ -243,12 +243,6 @@ class RoundResult:
             shares_computed=self.shares_computed,
             metrics=self.metrics,
         )
-
-    def _makespan_s(self) -> float | None:
-        end_s = self.engine.end_s
-        if not end_s.size or np.isnan(end_s).any():
-            return None
-        return float(end_s.max()) - max(0.0, float(self.engine.gangs.submit_s.min()))
 
     @cached_property
     def tasks_table(self) -> Table:

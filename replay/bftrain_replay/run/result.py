@@ -201,19 +201,17 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
         """Return the share of the idle node-time that was allocated and lost to these causes."""
         return share_of(math.fsum(self.lost_node_s[loss] for loss in losses), self.idle_node_s)
 
-    @property
-    def makespan_s(self) -> float | None:
-        """From the first submission to the last finish; ``None`` unless every task finished."""
-        finishes = [task.finish_s for task in self.tasks if task.finish_s is not None]
-        if not finishes or len(finishes) < len(self.tasks):
-            return None
-        return max(finishes) - max(min(task.submit_s for task in self.tasks), 0.0)
+    @cached_property
+    def columns(self) -> TaskColumns:
+        """The table of tasks as arrays."""
+        return TaskColumns.from_rows(
+            {name: getattr(task, name) for name in TaskColumns.__struct_fields__} for task in self.tasks
+        )
 
     @cached_property
     def task_figures(self) -> TaskFigures:
         """Completion times, fairness and deadlines of tasks."""
-        records = ({name: getattr(task, name) for name in TaskColumns.__struct_fields__} for task in self.tasks)
-        return task_figures(TaskColumns.from_rows(records), self.simulated_s)
+        return task_figures(self.columns, self.simulated_s)
 
     @property
     def column_label(self) -> str:
@@ -272,7 +270,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
             **{name: sum(getattr(task, name) for task in self.tasks) for name in _SUMS},
             tasks=len(self.tasks),
             tasks_finished=self.tasks_finished,
-            makespan_s=self.makespan_s,
+            makespan_s=self.columns.makespan_s,
             fallbacks=len(self.decisions.fallbacks),
             infeasible_decisions=self.decisions.infeasible,
             fallback_causes=dict(sorted(self.decisions.fallback_causes.items())),

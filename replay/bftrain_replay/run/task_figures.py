@@ -173,6 +173,13 @@ class TaskColumns(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
         """Return completion times over the time alone on an n-th part of everything."""
         return _over(self.completion_s, self.alone_s)
 
+    @property
+    def makespan_s(self) -> float | None:
+        """From the first submission to the last finish; ``None`` unless every task finished."""
+        if not self.finished.size or not self.finished.all():
+            return None
+        return float(self.finish_s.max()) - float(self.came_s.min())
+
     def late_s(self, end_s: float) -> Floats:
         """Return each task's lateness after its deadline, up to the time the run stopped.
 

@@ -31,7 +31,7 @@ from bftrain_replay.simulation.compiled_core import CompiledCore, Step, compiled
 from bftrain_replay.simulation.fixed_cluster import FOREVER_S, EndReason
 from bftrain_replay.simulation.node_time_ledger import PLAIN, HarvestOverTime, Ledger, UnusedReason
 from bftrain_replay.simulation.rules import DecisionDelay, ReplayRules
-from bftrain_replay.simulation.run_records import AllocationRecorder, DecisionColumns
+from bftrain_replay.simulation.run_records import PROVEN, AllocationRecorder, DecisionColumns
 from bftrain_replay.simulation.task_progress import LossTimes, SpreadNodes, TaskProgress, carry_out
 from bftrain_replay.simulation.unused_nodes import NodesByKind, why_unused
 from bftrain_solvers.knapsack.compiled_allocation import (
@@ -433,7 +433,8 @@ class _CompiledEngine(Engine):
         nodes, choice = (self._pool, self._core.allocation.state.used), step.choice
         if choice is None:
             times_s = step.solve_s, perf_counter() - begun
-            self._decisions.add_proven(now_s, step.value, times_s, nodes, step.competing, changes)
+            proven = now_s, step.value, step.value  # its own bound
+            self._decisions.add_row(*proven, times_s, (*nodes, step.competing), PROVEN, changes, PROVEN[0])
             self._decisions.add_notes(now_s, step.notes)
             return
         solution = choice.solution

@@ -125,7 +125,6 @@ class AllocationBlock:
 
 
 _TYPES: Final = {"task": "i", "node": "i", "from_s": "d", "to_s": "d"}
-_STORED_AT_ONCE: Final = 4096  # finished allocations per stored batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,30 +197,24 @@ def _places(names: Sequence[str], among: Sequence[str]) -> NDArray[np.int32]:
 
 
 class AllocationRecorder:
-    """Records the node allocations of a run from its actions. Rows are ordered by stop time.
+    """Records the node allocations of a run from its actions. Rows are ordered by stop time."""
 
-    Finished allocations are buffered in lists and stored in batches.
-    """
-
-    __slots__ = ("_ended", "_ended_nodes", "_held", "_places", "_rows", "_since_s", "_tasks")
+    __slots__ = ("_held", "_places", "_rows", "_tasks")
 
     def __init__(self, nodes: Sequence[str]) -> None:
         self._places = {name: place for place, name in enumerate(nodes)}
         self._tasks: dict[str, int] = {}
         self._held: dict[str, dict[str, float]] = {}  # task -> node -> since when
-        self._ended: list[tuple[int, float, int]] = []  # the task, when it lost nodes, and how many
-        self._ended_nodes: list[str] = []  # these nodes
-        self._since_s: list[float] = []  # start time of each current allocation
         self._rows = AllocationRows.new_columns()
 
     def __len__(self) -> int:
-        return len(self._rows) + len(self._ended_nodes)
+        return len(self._rows)
 
     def act(self, action: Start | Grow | Shrink | Stop, now_s: float) -> None:
         """Record an action at ``now_s``."""
         task, nodes = action.task, action.nodes
         if type(action) is Shrink or type(action) is Stop:
-            self._add(task, nodes, map(self._held[task].pop, nodes), now_s)
+            self._add(task, zip(nodes, map(self._held[task].pop, nodes), strict=True), now_s)
         elif held := self._held.get(task):
             held.update(dict.fromkeys(nodes, now_s))
         else:
@@ -240,9 +233,7 @@ class AllocationRecorder:
 
     def end(self, task: str, now_s: float) -> None:
         """Record that a task is over and releases all its nodes."""
-        held = self._held.pop(task, None)
-        if held:
-            self._add(task, held, held.values(), now_s)
+        self._add(task, self._held.pop(task, {}).items(), now_s)
 
     def close(self, now_s: float) -> None:
         """Close all allocations at the time the run stopped."""
@@ -251,29 +242,15 @@ class AllocationRecorder:
 
     def rows(self) -> AllocationRows:
         """Return the rows so far."""
-        self._store()
         return AllocationRows.stored(self._tasks, self._places, self._rows)
 
-    def _add(self, task: str, nodes: Collection[str], since_s: Iterable[float], now_s: float) -> None:
-        self._ended.append((self._tasks[task], now_s, len(nodes)))
-        self._ended_nodes.extend(nodes)
-        self._since_s.extend(since_s)
-        if len(self._ended_nodes) >= _STORED_AT_ONCE:
-            self._store()
-
-    def _store(self) -> None:
-        """Make rows of the allocations in hand."""
-        task, to_s, count = np.array(self._ended, dtype=np.float64).reshape(-1, 3).T
-        nodes, counts = list(map(self._places.__getitem__, self._ended_nodes)), count.astype(np.intp)
-        task, to_s = np.repeat(task, counts), np.repeat(to_s, counts)
-        self._rows.add_columns(task=task, node=nodes, from_s=self._since_s, to_s=to_s)
-        for kept in (self._ended, self._ended_nodes, self._since_s):
-            kept.clear()
+    def _add(self, task: str, held: Iterable[tuple[str, float]], now_s: float) -> None:
+        places, number = self._places, self._tasks.get(task, -1)
+        self._rows.add(*[(number, places[node], since_s, now_s) for node, since_s in held])
 
 
 NOTES_KEPT: Final = 100  # notes on decisions kept as text; all are counted
-_EXACT: Final = "exact"
-_PROVEN: Final = _EXACT, Termination.OPTIMAL, Quality.PROVEN
+PROVEN: Final = "exact", Termination.OPTIMAL, Quality.PROVEN
 
 
 class TimeSpread(msgspec.Struct, frozen=True, kw_only=True):
@@ -322,30 +299,15 @@ class DecisionColumns:
         if decision.fallback:
             self.fallbacks[len(self)] = decision.fallback
             self.fallback_causes[str(decision.termination)] += 1
-        self.decided_by[decision.decided_by] += 1
         self.infeasible += decision.termination is Termination.INFEASIBLE
         # An answer replayed from an interrupted run counts its original time
         times_s = decision.solve_s, max(decide_s, decision.solve_s)
-        nodes = decision.pool, decision.used
+        counts = decision.pool, decision.used, len(decision.sizes)
         kind = decision.solver, decision.termination, decision.quality
         changes = self._changes_to(decision.sizes) if changes is None else changes
-        self.add_row(
-            decision.time_s, decision.value, decision.bound, times_s, nodes, len(decision.sizes), kind, changes
-        )
+        of_decision = decision.time_s, decision.value, decision.bound
+        self.add_row(*of_decision, times_s, counts, kind, changes, decision.decided_by)
         self.add_notes(decision.time_s, decision.notes)
-
-    def add_proven(
-        self,
-        time_s: float,
-        value: float,
-        times_s: tuple[float, float],
-        nodes: tuple[int, int],
-        competing: int,
-        changes: Collection[tuple[str, int]],
-    ) -> None:
-        """Add a decision of ``exact`` that is proven to be the best; see :meth:`add_row`."""
-        self.decided_by[_EXACT] += 1
-        self.add_row(time_s, value, value, times_s, nodes, competing, _PROVEN, changes)
 
     def add_row(
         self,
@@ -353,18 +315,19 @@ class DecisionColumns:
         value: float,
         bound: float | None,
         times_s: tuple[float, float],
-        nodes: tuple[int, int],
-        competing: int,
+        counts: tuple[int, int, int],
         kind: tuple[str, Termination, Quality],
         changes: Collection[tuple[str, int]],
+        decided_by: str,
     ) -> None:
-        """Add a row: the seconds of solver and decision, nodes idle and used, and the sizes that changed."""
+        """Add a row: seconds of solver and decision, counts of nodes idle and used and of tasks, changed sizes."""
         tasks = self._tasks
+        self.decided_by[decided_by] += 1
         if changes:
             self._changes.add(*((tasks.setdefault(name, len(tasks)), size) for name, size in changes))
         bound = math.nan if bound is None else bound
         kind_number = self._kinds.setdefault(kind, len(self._kinds))
-        self._rows.add((time_s, value, bound, *times_s, *nodes, competing, kind_number, len(changes)))
+        self._rows.add((time_s, value, bound, *times_s, *counts, kind_number, len(changes)))
 
     def add_notes(self, time_s: float, notes: Sequence[str]) -> None:
         """Add the notes of a decision."""
