@@ -6,7 +6,7 @@ appear in ``summary.json`` and in the page only, and ``figures_sha256`` leaves t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -48,18 +48,9 @@ def run_of(study: ReplayStudy, source: InputSource | None = None) -> Run:
         tables={name: partial(table, name) for name in tables.TABLES if name != ALLOCATIONS},
         held=(result.allocations or AllocationRecorder(study.part.node_names)).rows(),
         part=study.part,
-        command=_command(source),
+        command=source.command("replay"),
     )
     return Run(kind=REPLAY, content=content)
-
-
-def _command(source: InputSource) -> Sequence[str]:
-    """Return the command that repeats it; empty if its inputs are values."""
-    if not (source.log or source.options) or not (source.tasks or source.workload):
-        return ()
-    words = ["bftrain", "replay", *filter(None, (source.log,)), *source.options]
-    words += ["--tasks", source.tasks] if source.tasks else []
-    return [*words, *(["--baseline", source.baseline] if source.baseline else [])]
 
 
 def _page(run: Run, title: str, early: Any) -> HtmlPage:  # noqa: ANN401 - of _early_parts

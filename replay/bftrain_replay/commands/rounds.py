@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
     from bftrain.values.task import TaskSpec
     from bftrain_datasets.log.eventlog import EventLog
-    from bftrain_replay.rounds.round_result import RoundResult, RoundSource
+    from bftrain_replay.rounds.round_result import RoundResult
+    from bftrain_replay.run.provenance import InputSource
     from bftrain_replay.run.task_figures import TaskPercentiles
 
 _OTHERS: Final = ("running", "waiting", "not_arrived")
@@ -83,22 +84,22 @@ def command(config: Path | None, out: Output, **given: Any) -> None:  # noqa: AN
     for text in _warnings(result):
         out.warn(text)
     out.result(run.summary if out.json else None, lambda: _words(result, origin))
-    place.end(out, complete=complete, broken=result.broken_metrics)
+    place.end(out, complete=complete, broken=result.own_metrics.broken)
 
 
-def _source(asked: SimpleNamespace) -> tuple[Mapping[str, int] | EventLog, RoundSource]:
-    from bftrain_replay.rounds.round_result import RoundSource
+def _source(asked: SimpleNamespace) -> tuple[Mapping[str, int] | EventLog, InputSource]:
+    from bftrain_replay.run.provenance import InputSource
     from bftrain_replay.simulation.fixed_cluster import FixedCluster
 
     tasks = str(asked.task_file)
     if asked.cluster is not None:
         check_cluster_alone(asked)
-        return asked.cluster, RoundSource(cluster=FixedCluster(nodes=asked.cluster, until_s=None).text, tasks=tasks)
+        text = FixedCluster(nodes=asked.cluster, until_s=None).text
+        return asked.cluster, InputSource(tasks=tasks, options=("--cluster", text))
     if asked.log is None:
         raise UsageError("is missing", where="LOG", fix="name a log, or nodes such as --cluster v100=36,k80=4")
-    events = log_of(asked, asked.log)
-    kinds = str(asked.kinds or "")
-    return events, RoundSource(log=str(asked.log), log_sha256=events.sha256, kinds=kinds, tasks=tasks)
+    kinds = () if asked.kinds is None else ("--kinds", str(asked.kinds))
+    return log_of(asked, asked.log), InputSource(log=str(asked.log), tasks=tasks, options=kinds)
 
 
 def _simulate(
@@ -148,7 +149,7 @@ def _warnings(result: RoundResult) -> Iterator[str]:
     if settings.resources_of_nodes and not resources:
         yield "CPU cores and memory have no effect: no task states how its speed depends on them (resources)"
     yield from result.remarks
-    yield from result.metric_notes
+    yield from result.own_metrics.notes
     if summary.ended == "overload":
         days = summary.simulated_s / 86_400
         yield (
@@ -162,11 +163,11 @@ def _warnings(result: RoundResult) -> Iterator[str]:
         yield f"{left:,} of {summary.measured:,} measured tasks are not done: the means cover only the other tasks"
 
 
-def _words(result: RoundResult, origin: RoundSource) -> RenderableType:
+def _words(result: RoundResult, source: InputSource) -> RenderableType:
     from rich.console import Group
 
     settings, figures = result.settings, result.task_figures
-    where = f"{origin.tasks} on {origin.log or origin.cluster}"
+    where = f"{source.tasks} on {source.log or source.options[-1]}"
     title = f"{where}: {settings.policy} in rounds of {text_formats.duration(settings.round_s)}"
     seconds, ratio = (5, 1, 1, 1), (2, 2, 2, 2)  # enough digits of the mean to compare with published values
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain import summaries, text_formats
-from bftrain.errors import BrokenPlugin
 from bftrain.parts import MeasuredFigures, measured_if_possible, metrics_of
 from bftrain.values import wire
 from bftrain.values.task import TaskSpec
@@ -25,7 +24,7 @@ from bftrain_replay.rounds.round_engine import ALL_DONE, LOG_END, MEASURED_DONE,
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.run import tables
 from bftrain_replay.run.fair_time import IdlePools, alone_s
-from bftrain_replay.run.provenance import tasks_sha256
+from bftrain_replay.run.provenance import InputSource, tasks_sha256
 from bftrain_replay.run.run import MadeContent, Run, RunKind, RunTable
 from bftrain_replay.run.tables import SECONDS_AN_HOUR, TaskRecord, TaskState
 from bftrain_replay.run.task_figures import TaskColumns, TaskFigures, TaskPercentiles, share_of, task_figures
@@ -96,6 +95,7 @@ class RoundResult:
     specs: tuple[TaskSpec, ...]
     engine: RoundEngine
     nodes: dict[str, int]
+    log_sha256: str = ""  # of a log of idle nodes
     wall_s: float
     shares_computed: int = 0
     shares_wall_s: float = 0.0
@@ -117,23 +117,9 @@ class RoundResult:
         more = len(remarks) - MOST_REMARKS
         return remarks[:MOST_REMARKS] + ((f"and so for {more:,} more tasks",) if more > 0 else ())
 
-    @property
-    def metrics(self) -> dict[str, float | None]:
-        """The numbers of the requested metrics."""
-        return self._measured.numbers
-
-    @property
-    def broken_metrics(self) -> tuple[BrokenPlugin, ...]:
-        """The errors of requested metrics that gave no numbers."""
-        return self._measured.broken
-
-    @property
-    def metric_notes(self) -> tuple[str, ...]:
-        """Notes on metrics that are broken, or gave an infinite number or NaN."""
-        return self._measured.notes
-
     @cached_property
-    def _measured(self) -> MeasuredFigures:
+    def own_metrics(self) -> MeasuredFigures:
+        """The requested metrics."""
         return measured_if_possible(metrics_of(self.settings.metrics), self)
 
     @property
@@ -241,7 +227,7 @@ class RoundResult:
             lost_spread_samples=float(engine.spread_samples.sum()),
             **{name: int(getattr(engine, name).sum()) for name in ("starts", "moves", "preemptions", "taken")},
             shares_computed=self.shares_computed,
-            metrics=self.metrics,
+            metrics=self.own_metrics.numbers,
         )
 
     @cached_property
@@ -362,41 +348,28 @@ def _cells(values: NDArray[np.float64]) -> list[float | None]:
     return [None if value != value else value for value in values.tolist()]  # noqa: PLR0124 - NaN
 
 
-class RoundSource(msgspec.Struct, frozen=True, kw_only=True):
-    """The inputs as the caller named them: a cluster or a log, with its hash, and a task file."""
-
-    cluster: str = ""
-    log: str = ""
-    log_sha256: str = ""
-    kinds: str = ""  # a file with the kinds of the log's nodes
-    tasks: str = ""
-
-
-def run_of(result: RoundResult, origin: RoundSource | None = None) -> Run:
+def run_of(result: RoundResult, source: InputSource | None = None) -> Run:
     """Return the run of a result."""
-    origin = origin or RoundSource()
+    source = source or InputSource()
 
     def table(name: str) -> RunTable:
         return RunTable.of(getattr(result, f"{name}_table"))
 
-    words = ["bftrain", "rounds", *([origin.log] if origin.log else ["--cluster", origin.cluster])]
-    words += [*(["--kinds", origin.kinds] if origin.kinds else []), "--tasks", origin.tasks]
     content = MadeContent(
         made=result,
-        summarise=partial(summary, result, origin),
+        summarise=partial(summary, result, source),
         given=result.settings,
         tables={name: partial(table, name) for name in COLUMNS},
-        command=words if origin.tasks else (),
+        command=source.command("rounds"),
     )
     return Run(kind=ROUNDS, content=content)
 
 
-def summary(result: RoundResult, origin: RoundSource | None = None) -> dict[str, Any]:
+def summary(result: RoundResult, source: InputSource) -> dict[str, Any]:
     """Return the content of ``summary.json``: the figures, then inputs and versions.
 
     The same inputs give the same bytes, except for the times :data:`MEASURED`, which ``figures_sha256`` omits.
     """
-    origin = origin or RoundSource()
     figures: dict[str, Any] = {
         "format": FORMAT,
         **wire.plain(result.summary),
@@ -404,9 +377,9 @@ def summary(result: RoundResult, origin: RoundSource | None = None) -> dict[str,
         "wall_s": result.wall_s,
         "shares_wall_s": result.shares_wall_s,
         "inputs": {
-            "cluster": {kind: count for kind, count in result.nodes.items() if not origin.log},
-            "log": {"name": origin.log, "sha256": origin.log_sha256},
-            "tasks": {"name": origin.tasks, "sha256": tasks_sha256(result.specs)},
+            "cluster": {} if result.log_sha256 else result.nodes,
+            "log": {"name": source.log, "sha256": result.log_sha256},
+            "tasks": {"name": source.tasks, "sha256": tasks_sha256(result.specs)},
         },
         "settings": wire.plain(result.settings),
         "versions": summaries.versions(),

@@ -58,6 +58,7 @@ def simulate(
         specs=tuple(tasks),
         engine=engine,
         nodes=there.most,
+        log_sha256=source.sha256 if isinstance(source, EventLog) else "",
         wall_s=perf_counter() - begun_s,
         shares_computed=computed,
         shares_wall_s=shares_s,

@@ -38,6 +38,14 @@ class InputSource(msgspec.Struct, frozen=True, kw_only=True):
         """The name of the tasks' file, or of the generated workload."""
         return self.tasks or (f"{self.workload.trials} trials of {self.workload.model}" if self.workload else "")
 
+    def command(self, name: str) -> Sequence[str]:
+        """Return the command that repeats a run; empty if its inputs are values."""
+        if not (self.log or self.options) or not (self.tasks or self.workload):
+            return ()
+        words = ["bftrain", name, *filter(None, (self.log,)), *self.options]
+        words += ["--tasks", self.tasks] if self.tasks else []
+        return [*words, *(["--baseline", self.baseline] if self.baseline else [])]
+
 
 def file_name(source: object) -> str:
     """Return the name of an input that is a file; empty for a value in memory."""

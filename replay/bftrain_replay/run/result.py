@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from bftrain import text_formats
 from bftrain.config import Settings
-from bftrain.errors import BadInput, BrokenPlugin
+from bftrain.errors import BadInput
+from bftrain.parts import MeasuredFigures
 from bftrain.short_repr import ShortRepr
 from bftrain.values.curve import ANY_KIND
 from bftrain.values.task import TaskSpec
@@ -140,9 +141,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
     kinds: Mapping[str, KindFigures] = msgspec.field(default_factory=dict)  # the empty name where nodes have no kinds
     yardsticks: ReferenceFigures | None = None
     warnings: tuple[str, ...] = ()
-    metrics: Mapping[str, float | None] = msgspec.field(default_factory=dict)  # metrics requested in the settings
-    broken_metrics: tuple[BrokenPlugin, ...] = ()
-    metric_notes: tuple[str, ...] = ()  # warnings about broken metrics, and infinite or NaN values
+    own_metrics: MeasuredFigures = MeasuredFigures({})  # those requested in the settings
     ended: EndReason | None = None  # why, on nodes that never leave
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
@@ -276,7 +275,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
             fallback_causes=dict(sorted(self.decisions.fallback_causes.items())),
             decided_by=dict(sorted(self.decisions.decided_by.items())),
             notes=self.decisions.notes_counted,
-            metrics=dict(self.metrics),
+            metrics=dict(self.own_metrics.numbers),
             kinds=dict(self.kinds),
             cost=cost_of(self.kinds, self.settings.prices),
             **msgspec.structs.asdict(self.task_figures),

@@ -319,8 +319,7 @@ class StudyPasses:
             self._watch(name, chosen.log.span_s, len(done.decisions))
         result = result_of(done, settings)
         if settings.metrics:
-            found = measured_if_possible(metrics_of(settings.metrics), result)
-            result = replace(result, metrics=found.numbers, broken_metrics=found.broken, metric_notes=found.notes)
+            result = replace(result, own_metrics=measured_if_possible(metrics_of(settings.metrics), result))
         return result
 
 
@@ -368,7 +367,7 @@ class ReplayStudy(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def broken_metrics(self) -> tuple[BrokenPlugin, ...]:
         """The errors of requested metrics that gave no numbers."""
-        return tuple(error for each in (self.result, self.baseline) if each for error in each.broken_metrics)
+        return tuple(error for each in (self.result, self.baseline) if each for error in each.own_metrics.broken)
 
 
 class FixedClusterFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -481,5 +480,5 @@ def _warnings(
         *odd_settings(main.settings, tasks, log.kind_names),
         *odd_decisions(made),
     )
-    of_metrics = dict.fromkeys((*main.metric_notes, *(simple.metric_notes if simple else ())))
+    of_metrics = dict.fromkeys((*main.own_metrics.notes, *(simple.own_metrics.notes if simple else ())))
     return (*map(words_of(log.unit), odd), *of_metrics)

@@ -504,14 +504,14 @@ def _replayed(
     """Replay; ``part`` returns the replayed log for a given duration."""
     result = passes.replay()
     assert result is not None  # noqa: S101 - for the type checker: only a pass that was stopped is none
-    for error in result.broken_metrics:  # a failed pass: --retry-failed measures it again
+    for error in result.own_metrics.broken:  # a failed pass: --retry-failed measures it again
         raise error
     ended = "" if result.ended is None else str(result.ended)
     figures = result.summary()
     left = figures.tasks - figures.tasks_finished if ended else 0  # unfinished tasks are normal on a log
     odd = odd_inputs(part(result.simulated_s), passes.tasks, settings.racks)
     of_decisions = odd_decisions({settings.solver: result})
-    warnings = (*odd, *of_decisions, *_partial(ended, left), *_at_point(job, result.metric_notes))
+    warnings = (*odd, *of_decisions, *_partial(ended, left), *_at_point(job, result.own_metrics.notes))
     harvest = HarvestCurve(result).harvest_node_h(np.array(job.edges_s)).tolist() if job.edges_s else ()
     found = {"figures": figures, "timings": result.timings(), "ended": ended, "harvest_node_h": tuple(harvest)}
     return _done(job, perf_counter() - begun, warnings, **found)
@@ -522,10 +522,10 @@ def _in_rounds(job: SweepPass, settings: RoundSettings, log: EventLog, tasks: Ta
     span_s = settings.until_s or (log.span_s or 1.0 if cluster is None else _expected_s(tasks, None))
     source = log if cluster is None else cluster
     done = simulate(source, tasks, settings, watch=lambda simulated_s, _: go_on(simulated_s / span_s))
-    for error in done.broken_metrics:
+    for error in done.own_metrics.broken:
         raise error
     left = done.summary.measured - done.summary.measured_finished
-    warnings = (*done.remarks, *_partial(done.ended, left), *_at_point(job, done.metric_notes))
+    warnings = (*done.remarks, *_partial(done.ended, left), *_at_point(job, done.own_metrics.notes))
     rounds = InRounds(
         figures=done.summary, tasks=done.task_figures, wall_s=done.wall_s, shares_wall_s=done.shares_wall_s
     )
