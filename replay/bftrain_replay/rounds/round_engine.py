@@ -50,6 +50,14 @@ _WATCH_EVERY: Final = 64  # steps between calls of ``watch``
 _COUNTED: Final = (
     *("start_s", "end_s", "seen_s", "starts", "moves", "preemptions", "done_samples", "held_node_s", "pool_node_s"),
 )
+# Numbers that compiled rounds continue, by their names there
+_CONTINUED: Final[Mapping[str, str]] = {
+    "_arrived": "come",
+    "_round": "round",
+    "now_s": "now_s",
+    "_idle_rounds": "idle_rounds",
+    "_unmeasured": "unmeasured",
+}
 _ALONE: Final = -1  # the partner of a task that has none
 
 
@@ -135,7 +143,7 @@ class RoundEngine:
         state.drawn, state.at_boundary, state.never_alike = drawn, settings.finish == BOUNDARY, bool(settings.pairs)
         state.first_measured, state.after_measured = self.measured.start, self.measured.stop
         state.round_s, state.limit_s, state.most_backlog_s = settings.round_s, self._limit_s, settings.max_backlog_s
-        state.interval_s = self._policy.resets.interval_s
+        state.interval_s = self._policy.interval_s
         return found
 
     def _compiled_steps(self, compiled: CompiledRounds) -> None:
@@ -156,23 +164,15 @@ class RoundEngine:
         state.orders_left = len(orders)
         state.bind(orders=np.ascontiguousarray(orders))
         compiled.set_here(self._here)
-        state.come, state.round, state.now_s, state.idle_rounds = (
-            self._arrived,
-            self._round,
-            self.now_s,
-            self._idle_rounds,
-        )
-        state.unmeasured, state.pairs, state.due_s = self._unmeasured, times.count, policy.resets.due_s
-        state.dirty, state.reset_s = policy.resets.changed_since(self._version), policy.resets.reset_s
+        for own, name in _CONTINUED.items():
+            setattr(state, name, getattr(self, own))
+        state.pairs, state.due_s, state.reset_s = times.count, policy.due_s, policy.reset_s
+        state.dirty = policy.changed_since(self._version)
         compiled.simulate(self.steps)
         self._chooser.use_orders(len(orders) - state.orders_left)
-        self._arrived, self._round, self.now_s, self._idle_rounds = (
-            state.come,
-            state.round,
-            state.now_s,
-            state.idle_rounds,
-        )
-        self._unmeasured, policy.resets.due_s = state.unmeasured, state.due_s
+        for own, name in _CONTINUED.items():
+            setattr(self, own, getattr(state, name))
+        policy.due_s = state.due_s
         self._version += state.changes
         times.take_new(state.pairs)
         if state.changes:

@@ -101,15 +101,15 @@ def fifo() -> OrderedPolicy:
     return OrderedPolicy("fifo", lambda contenders: contenders.submit_s, steady=True)
 
 
-class ResetTimes:
-    """Limits plan recomputations to changes of tasks or nodes, with ``interval_s`` as the minimum spacing.
+class ResettingPolicy:
+    """A policy that plans again when tasks or nodes have changed, with a minimum interval between these resets.
 
     ``due_s`` is the time of a postponed reset (infinite: no reset is postponed).
     """
 
-    def __init__(self, interval_s: float) -> None:
+    def __init__(self, settings: RoundSettings) -> None:
         self.due_s = math.inf
-        self.interval_s = interval_s
+        self.interval_s = settings.least_interval_s
         self.reset_s = -math.inf
         self._version = -1
 
@@ -117,8 +117,8 @@ class ResetTimes:
         """Return whether tasks or nodes have changed since the last reset."""
         return version != self._version
 
-    def due(self, contenders: CompetingTasks) -> bool:
-        """Return whether to recompute now; the caller then does so."""
+    def resets(self, contenders: CompetingTasks) -> bool:
+        """Return whether to plan again now; the caller then does so."""
         if contenders.version == self._version:
             return False
         self.due_s = self.reset_s + self.interval_s
@@ -128,7 +128,7 @@ class ResetTimes:
         return True
 
 
-class FifoLikeGavel:
+class FifoLikeGavel(ResettingPolicy):
     """FIFO by the rules of Gavel's simulator.
 
     Each reset assigns all tasks in arrival order to the fastest kind with enough free nodes, and stops at the first
@@ -139,17 +139,12 @@ class FifoLikeGavel:
     steady = True  # priorities are constant between resets
 
     def __init__(self, settings: RoundSettings) -> None:
-        self._resets = ResetTimes(settings.least_interval_s)
+        super().__init__(settings)
         self._kind: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # each task's kind; -1: no kind
-
-    @property
-    def due_s(self) -> float:
-        """The time of the next reset, if one is postponed."""
-        return self._resets.due_s
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
         """Return 0 for the assigned kind of each task, minus infinity for all other kinds."""
-        if self._resets.due(contenders):
+        if self.resets(contenders):
             self._assign(contenders)
         kinds = np.arange(len(contenders.kinds))
         return np.where(self._kind[contenders.place][:, None] == kinds, 0.0, -math.inf)
@@ -214,7 +209,7 @@ class PackedFifoLikeGavel(FifoLikeGavel):
         return queue
 
 
-class BlindFifoLikeGavel:
+class BlindFifoLikeGavel(ResettingPolicy):
     """FIFO on any kind, as in Gavel's simulator: jobs never change their kind.
 
     A finished task hands its slot to the first waiting task. Other new tasks get the alphabetically last kind on the
@@ -225,19 +220,14 @@ class BlindFifoLikeGavel:
     name = "fifo-blind"
 
     def __init__(self, settings: RoundSettings) -> None:
-        self._resets = ResetTimes(settings.least_interval_s)
+        super().__init__(settings)
         self._random = Random(settings.seed)  # noqa: S311 - Gavel's generator, so that the same kinds are drawn
         self._admits = bool(settings.admission)  # an admission may let waiting tasks run between resets
         self._kind: dict[int, int] = {}
         self._kind_of: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # kind of all tasks; -1: no kind
         self._since_s: Floats = np.zeros(0)  # service at the last reset
         self._owed_s: Floats = np.zeros(0)  # seconds promised to each task so far, minus seconds received
-        self._reset_s = 0.0
-
-    @property
-    def due_s(self) -> float:
-        """The time of the next reset, if one is postponed."""
-        return self._resets.due_s
+        self._counted_s = 0.0  # time up to which seconds are promised
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
         """Return a number for the assigned kind of each task: the largest for the task with the least service."""
@@ -246,12 +236,12 @@ class BlindFifoLikeGavel:
             self._since_s, self._owed_s = np.zeros((2, count))
             self._kind_of = np.full(count, -1, dtype=np.intp)
         service_s = contenders.service_s.sum(axis=1)
-        if self._resets.due(contenders):
-            self._owed_s[list(self._kind)] += contenders.time_s - self._reset_s
+        if self.resets(contenders):
+            self._owed_s[list(self._kind)] += contenders.time_s - self._counted_s
             rows = np.arange(count) if self._admits else here
             all_s = contenders.progress.service_s[rows].sum(axis=1)
             self._owed_s[rows] -= all_s - self._since_s[rows]
-            self._since_s[rows], self._reset_s = all_s, contenders.time_s
+            self._since_s[rows], self._counted_s = all_s, contenders.time_s
             self._assign(contenders)
             self._kind_of[here] = [self._kind.get(place, -1) for place in here.tolist()]
         received_s = service_s - self._since_s[here] + contenders.round_s / 2.0
@@ -295,7 +285,7 @@ def srtf() -> OrderedPolicy:
     return OrderedPolicy("srtf", lambda contenders: contenders.left_s)
 
 
-class ByShares:
+class ByShares(ResettingPolicy):
     """Applies a sharing policy. Set ``needs_work`` if the policy divides by the remaining work.
 
     Shares are recomputed no more than once per interval. A task that arrives between two computations has no share.
@@ -306,13 +296,13 @@ class ByShares:
     steady = False
 
     def __init__(self, policy: SharingPolicy, settings: RoundSettings) -> None:
+        super().__init__(settings)
         self.name = policy.name
         self.needs_work = bool(getattr(policy, "needs_work", False))
         self.computed = 0  # how often
         self.wall_s = 0.0
         self._policy = policy
         self._settings = settings
-        self.resets = ResetTimes(settings.least_interval_s)
         self._shares: Floats = np.zeros((0, 0))
         self._shared: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # tasks that may have shares
         self._service_s: Floats = np.zeros((0, 0))  # service of all tasks at the last arrival or departure
@@ -326,13 +316,8 @@ class ByShares:
         self._left: Floats = np.zeros(0)  # work left at the last reset
         # Gavel's deficits: time promised over all resets, minus time received
         self._deficit_s: Floats = np.zeros((0, 0))
-        self._reset_s = 0.0
+        self._counted_s = 0.0  # time up to which deficits are counted
         self._worst = 1.0  # the largest rho of finish-time at the last reset
-
-    @property
-    def due_s(self) -> float:
-        """The time of the next computation, if one is postponed."""
-        return self.resets.due_s
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
         """Return a number by task and kind: share over time received.
@@ -340,7 +325,7 @@ class ByShares:
         Half a round counts as received at the start, so the shares alone decide the first rounds. Pairs without a share
         rank last and use nodes that would be idle: tasks with a weight go first, then the task with the least service.
         """
-        if self.resets.due(contenders):
+        if self.resets(contenders):
             self._reset(contenders)
         place, progress = contenders.place, contenders.progress
         share, received = self._shares[place], progress.service_s[place]
@@ -362,7 +347,7 @@ class ByShares:
 
     def recompute(self, contenders: CompetingTasks) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
         """Compute shares if they are due; return the new columns of tasks and of pairs, for compiled rounds."""
-        if not self.resets.due(contenders):
+        if not self.resets(contenders):
             return {}, {}
         self._reset(contenders)
         self._pairs.count_received(contenders.progress, contenders.place)
@@ -371,7 +356,7 @@ class ByShares:
 
     def shares(self, contenders: CompetingTasks) -> Floats:
         """Return the shares by task and kind; 0 for a task that arrived after the last computation."""
-        if self.resets.due(contenders):
+        if self.resets(contenders):
             self._reset(contenders)
         return self._shares[contenders.place]
 
@@ -484,12 +469,12 @@ class ByShares:
 
     def _count_deficits(self, contenders: CompetingTasks, rows: Places) -> None:
         """Add the time promised since the last reset; subtract the time received alone."""
-        passed_s = contenders.time_s - self._reset_s
+        passed_s = contenders.time_s - self._counted_s
         received_s = self._alone_time_s(contenders, rows) - self._service_s[rows]
         self._deficit_s[rows] += self._shares[rows] * passed_s - received_s
         self._pairs.count_received(contenders.progress, contenders.place)
         self._pairs.count_deficits(passed_s)
-        self._reset_s = contenders.time_s
+        self._counted_s = contenders.time_s
 
     @staticmethod
     def _alone_time_s(contenders: CompetingTasks, rows: Places) -> Floats:

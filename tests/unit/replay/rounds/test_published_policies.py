@@ -39,13 +39,6 @@ def check(tasks: list[TaskSpec], nodes: Mapping[str, int], policy: str, rule: Or
     assert table["node_h"] == pytest.approx([expected[name].got_node_s / 3600.0 for name in table["name"]])
 
 
-@pytest.mark.parametrize("policy", ["fifo", "las", "srtf"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_tasks_in_a_row(seed: int, policy: str) -> None:
-    tasks, nodes = case(seed)
-    check(tasks, nodes, policy, policy)
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_tiresias_has_two_queues_each_first_come_first_served(seed: int) -> None:
     tasks, nodes = case(seed)
