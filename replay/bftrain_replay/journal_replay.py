@@ -8,7 +8,7 @@ are therefore computed from the curves, scaled to this sum where known.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as dataclass_replace
 from itertools import chain, count
@@ -20,7 +20,7 @@ from bftrain.errors import BadInput
 from bftrain.journal import Journal
 from bftrain.rerun import Difference, Rerun, RerunStep, readable_errors
 from bftrain.values.actions import Action, Release
-from bftrain.values.curve import ANY_KIND, OTHER_KIND, SpeedCurve
+from bftrain.values.curve import ANY_KIND, OTHER_KIND
 from bftrain.values.decision import Decision
 from bftrain.values.events import (
     Event,
@@ -63,15 +63,11 @@ class JournalEvents:
 
     def paced(self, paces: Mapping[str, float]) -> JournalEvents:
         """Return the same with tasks that are this many times as fast, by name."""
-
-        def at_pace(curve: SpeedCurve, pace: float) -> SpeedCurve:
-            return SpeedCurve(nodes=curve.nodes, rate=tuple(rate * pace for rate in curve.rate))
-
         paced = []
         for spec in self.tasks:
             pace = paces.get(spec.name, 1.0)
-            curves = {kind: at_pace(curve, pace) for kind, curve in spec.curves.items()}
-            paced.append(replace(spec, curve=at_pace(spec.curve, pace), curves=curves))
+            curves = {kind: curve.times(pace) for kind, curve in spec.curves.items()}
+            paced.append(replace(spec, curve=spec.curve.times(pace), curves=curves))
         return dataclass_replace(self, tasks=tuple(paced))
 
     def with_work(self, work_samples: Mapping[str, float]) -> tuple[TaskSpec, ...]:
@@ -93,7 +89,6 @@ class _Reading:
     tasks: list[TaskSpec] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     places: dict[str, int] = field(default_factory=dict)  # index of each task, by name
-    times: Counter[str] = field(default_factory=Counter)
     taken: set[str] = field(default_factory=set)
     failures: Counter[str] = field(default_factory=Counter)  # failures of each task, by name
 
@@ -107,10 +102,7 @@ class _Reading:
             case TaskSubmitted() if event.spec.name not in self.places:
                 self.places[event.spec.name] = len(self.tasks)
                 self.names.append(event.spec.name)
-                own = event.spec.name
-                while own in self.taken:
-                    self.times[event.spec.name] += 1
-                    own = f"{event.spec.name}-{self.times[event.spec.name] + 1}"
+                own = _unused_name(event.spec.name, self.taken)
                 self.taken.add(own)
                 self.tasks.append(replace(event.spec, name=own))
             case TaskMeasured() if event.task in self.places:
@@ -140,9 +132,7 @@ class _Reading:
         if not named:
             return None
         if ANY_KIND in kinds.values():
-            taken = named.union(*(spec.curves for spec in self.tasks))
-            names = chain((OTHER_KIND,), (f"{OTHER_KIND}-{number}" for number in count(2)))
-            other = next(name for name in names if name not in taken)
+            other = _unused_name(OTHER_KIND, named.union(*(spec.curves for spec in self.tasks)))
             kinds = {node: kind or other for node, kind in kinds.items()}
             self.tasks = [_on_others(spec, other) for spec in self.tasks]
         return kinds
@@ -150,6 +140,11 @@ class _Reading:
     def _forget(self, name: str) -> None:
         self.places.pop(name, None)
         self.failures.pop(name, None)
+
+
+def _unused_name(name: str, used: Container[str]) -> str:
+    """Return the name, with a number if it is used."""
+    return next(each for each in chain((name,), (f"{name}-{number}" for number in count(2))) if each not in used)
 
 
 def recorded(journal: Journal) -> JournalEvents:

@@ -92,5 +92,4 @@ class SpeedBeliefs:
         for row, where in np.argwhere(lacking).tolist():
             place, curve = int(rows[row]), self._guess(int(rows[row]), where)
             factor = float(np.exp(filled[row, where])) / curve.speed(int(gangs.nodes[place]))
-            rates = tuple(rate * factor for rate in curve.rate)
-            self._believe(place, where, SpeedCurve(nodes=curve.nodes, rate=rates))
+            self._believe(place, where, curve.times(factor))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bftrain import registry
 from bftrain.errors import BadInput, BftrainError, raised
-from bftrain.values.curve import ANY_KIND, SpeedCurve, curve_on
+from bftrain.values.curve import ANY_KIND, curve_on
 from bftrain.values.resources import ResourceSpeeds
 from bftrain.values.spread import SpreadSpeeds
 from bftrain.values.task import TaskSpec
@@ -97,24 +97,20 @@ def with_shares(tasks: Sequence[TaskSpec], shares: Mapping[str, Share]) -> tuple
 
 def _with_shares(task: TaskSpec, resources: ResourceSpeeds, shares: Mapping[str, Share]) -> TaskSpec:
     part = {kind: resources.part(*share) for kind, share in shares.items()}
-    curves = {kind: _slowed(curve, part[kind]) for kind in part if (curve := curve_on(task.curve, task.curves, kind))}
+    curves = {kind: curve.times(part[kind]) for kind in part if (curve := curve_on(task.curve, task.curves, kind))}
     spread = task.spread
     if spread is not None and any(each.curve for each in spread.speeds):
         by_kind = []
         for kind, slower in part.items():
             own = [each for each in spread.speeds if each.kind == kind]
             for each in own or [each for each in spread.speeds if each.kind == ANY_KIND]:
-                curve = each.curve and _slowed(each.curve, slower)
+                curve = each.curve and each.curve.times(slower)
                 by_kind.append(msgspec.structs.replace(each, kind=kind, curve=curve))
         spread = SpreadSpeeds(per_place=spread.per_place, speeds=tuple(by_kind)) if by_kind else None
     if ANY_KIND in curves:  # nodes have no kinds
         return msgspec.structs.replace(task, curve=curves[ANY_KIND], curves={}, spread=spread)
     curve = next(iter(curves.values()), task.curve)
     return msgspec.structs.replace(task, curve=curve, curves=curves or task.curves, spread=spread)
-
-
-def _slowed(curve: SpeedCurve, part: float) -> SpeedCurve:
-    return SpeedCurve(nodes=curve.nodes, rate=tuple(rate * part for rate in curve.rate))
 
 
 @lru_cache(maxsize=4096)  # tasks of one model have equal points
