@@ -28,8 +28,8 @@ from bftrain_replay.run.harvest_by_block import (
     Floats,
     HarvestCurve,
     TimeBlocks,
-    integral_at,
 )
+from bftrain_replay.run.result import integral_at
 from bftrain_replay.run.tables import SECONDS_AN_HOUR
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.run_records import AllocationRecorder, AllocationTable

@@ -95,7 +95,7 @@ class RoundResult:
     specs: tuple[TaskSpec, ...]
     engine: RoundEngine
     nodes: dict[str, int]
-    log_sha256: str = ""  # of a log of idle nodes
+    log_sha256: str = ""  # SHA-256 of the log; empty for a cluster
     wall_s: float
     shares_computed: int = 0
     shares_wall_s: float = 0.0

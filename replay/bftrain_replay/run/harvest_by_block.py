@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain import text_formats
-from bftrain_replay.run.result import ReplayResult
+from bftrain_replay.run.result import ReplayResult, integral_at
 from bftrain_replay.run.tables import SECONDS_AN_HOUR
 
 Floats = NDArray[np.float64]
@@ -207,14 +207,3 @@ class HarvestCurve(msgspec.Struct, frozen=True, eq=False):
 
     def _between(self, nodes: NDArray[np.int64], edges_s: Floats) -> Floats:
         return np.diff(integral_at(self.result.times_s, nodes, self.result.simulated_s, edges_s)) / SECONDS_AN_HOUR
-
-
-def integral_at(times_s: Floats, values: NDArray[np.generic], end_s: float, at_s: Floats) -> Floats:
-    """Return the integral of a step curve from its start to each time.
-
-    >>> integral_at(np.array([0.0, 10.0]), np.array([2, 4]), 20.0, np.array([5.0, 15.0])).tolist()
-    [10.0, 40.0]
-    """
-    bounds = np.append(times_s, end_s)
-    whole = np.concatenate(([0.0], np.cumsum(np.asarray(values, dtype=np.float64) * np.diff(bounds))))
-    return np.interp(at_s, bounds, whole)

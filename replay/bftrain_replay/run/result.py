@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
+Floats = NDArray[np.float64]
+
+
 class LostWork(msgspec.Struct, frozen=True, kw_only=True):
     """The loss by one cause: samples, and the node-hours needed to do them."""
 
@@ -141,7 +144,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
     kinds: Mapping[str, KindFigures] = msgspec.field(default_factory=dict)  # the empty name where nodes have no kinds
     yardsticks: ReferenceFigures | None = None
     warnings: tuple[str, ...] = ()
-    own_metrics: MeasuredFigures = MeasuredFigures({})  # those requested in the settings
+    own_metrics: MeasuredFigures = MeasuredFigures({})  # metrics requested in the settings
     ended: EndReason | None = None  # why, on nodes that never leave
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
@@ -234,7 +237,9 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
     def over_time_rows(self) -> Iterator[tuple[object, ...]]:
         """Return one row per interval: nodes idle and used on average, and samples done by its end."""
         edges_s = np.concatenate(([0.0], self.harvest.ends_s))
-        idle, used = (_means(self.times_s, nodes, edges_s) for nodes in (self.pool, self.used))
+        spans_s = np.diff(edges_s)
+        node_s = (np.diff(integral_at(self.times_s, each, edges_s[-1], edges_s)) for each in (self.pool, self.used))
+        idle, used = (np.divide(each, spans_s, out=np.zeros_like(spans_s), where=spans_s > 0.0) for each in node_s)
         columns = (edges_s[:-1], edges_s[1:], idle, used, self.harvest.samples)
         return zip(*(column.tolist() for column in columns), strict=True)
 
@@ -303,13 +308,15 @@ def with_references(figures: ReplaySummary, yardsticks: ReferenceFigures) -> Rep
     )
 
 
-def _means(times_s: NDArray[np.float64], nodes: NDArray[np.int64], edges_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    durations = np.diff(edges_s)
-    bounds = np.append(times_s, edges_s[-1])
-    node_s = np.concatenate(([0.0], np.cumsum(nodes * np.diff(bounds))))
-    return np.divide(
-        np.diff(np.interp(edges_s, bounds, node_s)), durations, out=np.zeros_like(durations), where=durations > 0.0
-    )
+def integral_at(times_s: Floats, values: NDArray[np.generic], end_s: float, at_s: Floats) -> Floats:
+    """Return the integral of a step curve from its start to each time.
+
+    >>> integral_at(np.array([0.0, 10.0]), np.array([2, 4]), 20.0, np.array([5.0, 15.0])).tolist()
+    [10.0, 40.0]
+    """
+    bounds = np.append(times_s, end_s)
+    whole = np.concatenate(([0.0], np.cumsum(np.asarray(values, dtype=np.float64) * np.diff(bounds))))
+    return np.interp(at_s, bounds, whole)
 
 
 _COPIED: Final = TaskRecord.__struct_fields__

@@ -19,7 +19,7 @@ def test_it_ends_when_all_is_done() -> None:
     assert study.fixed.ended == {"exact": "all_done"}
     result = study.result
     assert [each.finish_s for each in result.tasks] == [100.0, 150.0, 410.0]
-    assert (result.simulated_s, result.makespan_s, study.log.end_s) == (410.0, 410.0, 410.0)
+    assert (result.simulated_s, result.columns.makespan_s, study.log.end_s) == (410.0, 410.0, 410.0)
     assert result.idle_node_s == 3 * 410.0
     assert result.used_node_s == 2 * 150.0 + 10.0
     assert (result.yardsticks, study.ceiling, study.complete) == (None, None, True)

@@ -95,7 +95,14 @@ def test_a_wait_for_the_group_ends_with_a_stop() -> None:
 def test_as_the_task_says_and_on_disk() -> None:
     spec = task(shrink_cost_s=3.0)
     assert record_of(ONE_OF_TWO, spec, progress="task").lost_preemption_samples == 54.0
-    assert record_of(ONE_OF_TWO, spec, progress="disk:30").lost_preemption_samples == 10 * 18.0
+    record = record_of(ONE_OF_TWO, spec, progress="disk:30")
+    assert record.lost_preemption_samples == 10 * 18.0  # it committed at 90 s
+    assert record.done_samples == 1800.0 + 2000.0 - 180.0
+    record = record_of(ONE_OF_TWO, task(start_cost_s=7.0), progress="disk:1000")
+    assert record.lost_preemption_samples == 1800.0 - 126.0  # waiting is no work that could be lost
+    log = log_of((0.0, "a", ""), (100.0, "", "a"), (150.0, "a", ""), end_s=300.0)
+    record = record_of(log, task(rate=(10.0,), shrink_cost_s=50.0), progress="disk:40")
+    assert (record.lost_preemption_samples, record.done_samples) == (200.0, 1000.0 + 1500.0 - 200.0)
 
 
 def test_copies_are_named_with_their_period() -> None:

@@ -31,7 +31,7 @@ def test_one_task_two_nodes_one_preemption() -> None:
     }  # fmt: skip
     assert result.idle_node_s == 400.0
     assert unused(result) == {"no_task": 62.0}
-    assert (result.makespan_s, result.simulated_s, len(result.decisions)) == (238.0, 300.0, 3)
+    assert (result.columns.makespan_s, result.simulated_s, len(result.decisions)) == (238.0, 300.0, 3)
 
 
 def test_many_nodes_lost_at_once_are_one_preemption() -> None:
@@ -92,7 +92,7 @@ def test_overload_ends_with_the_log() -> None:
     tasks = [task(f"t{number}", rate=(1.0,), work_samples=1e12) for number in range(50)]
     result = replayed(log_of((0.0, "abc", ""), end_s=100.0), tasks, max_tasks=10)
     assert result.complete
-    assert (result.tasks_finished, result.makespan_s, result.harvested_samples) == (0, None, 300.0)
+    assert (result.tasks_finished, result.columns.makespan_s, result.harvested_samples) == (0, None, 300.0)
     assert {record.state for record in result.tasks} == {"running", "waiting"}
 
 

@@ -78,30 +78,6 @@ def test_a_latency_longer_than_the_log_never_decides() -> None:
     assert (result.harvested_samples, len(result.decisions), result.complete) == (0.0, 0, True)
 
 
-def test_work_since_the_last_commit_is_lost_instead_of_what_shrinking_costs() -> None:
-    assert record_of(ONE_LOSS, task(shrink_cost_s=3.0)).lost_preemption_samples == 54.0
-    record = record_of(ONE_LOSS, task(shrink_cost_s=3.0), progress="disk:30")
-    assert record.lost_preemption_samples == 10 * 18.0  # it committed at 90 s
-    assert record.done_samples == 1800.0 + 2000.0 - 180.0
-
-
-def test_waiting_is_no_work_that_could_be_lost() -> None:
-    record = record_of(ONE_LOSS, task(start_cost_s=7.0), progress="disk:1000")
-    assert record.lost_start_up_samples == 126.0
-    assert record.lost_preemption_samples == 1800.0 - 126.0
-
-
-def test_a_stop_loses_what_was_not_committed() -> None:
-    log = log_of((0.0, "a", ""), (100.0, "", "a"), (150.0, "a", ""), end_s=300.0)
-    record = record_of(log, task(rate=(10.0,), shrink_cost_s=50.0), progress="disk:40")
-    assert (record.lost_preemption_samples, record.done_samples) == (200.0, 1000.0 + 1500.0 - 200.0)
-
-
-def test_start_up_may_be_set_for_all_tasks() -> None:
-    assert record_of(ONE_LOSS, task(start_cost_s=7.0), start_cost_s=2.0).lost_start_up_samples == 36.0
-    assert record_of(ONE_LOSS, task(start_cost_s=7.0)).lost_start_up_samples == 126.0
-
-
 def test_every_cost_may_be_set_for_all_tasks_and_multiplied() -> None:
     spec = task(grow_cost_s=5.0, shrink_cost_s=3.0, start_cost_s=7.0)
     grown = log_of((0.0, "a", ""), (50.0, "b", ""), (100.0, "", "b"), end_s=300.0)
@@ -116,12 +92,6 @@ def test_every_cost_may_be_set_for_all_tasks_and_multiplied() -> None:
     assert lost(shrink_cost_s=0.0) == (70.0, 50.0, 0.0)
     assert lost(semantics="published", cost_factor=2.0) == (0.0, 100.0, 108.0)
     assert lost(cost_factor=0.0) == (0.0, 0.0, 0.0)
-
-
-def test_the_ceiling_pays_for_none_of_it() -> None:
-    done = bftrain.replay(ONE_LOSS, [task()], ReplaySettings(decision_latency_s=20.0, progress="disk:30"))
-    assert done.ceiling is not None
-    assert done.ceiling.harvested_samples == 100 * 18.0 + 200 * 10.0
 
 
 class Listening:
