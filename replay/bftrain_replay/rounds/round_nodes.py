@@ -15,6 +15,7 @@ from bftrain.errors import BadInput
 from bftrain.topology import place_of
 from bftrain.values.curve import ANY_KIND
 from bftrain_datasets.log.eventlog import EventLog
+from bftrain_datasets.log.measures import largest_by_kind
 from bftrain_replay.rounds.round_inputs import Places
 from bftrain_replay.rounds.round_settings import CONSOLIDATED, FIRST_FREE, SCATTERED
 
@@ -90,14 +91,7 @@ def idle_nodes(log: EventLog, racks: Mapping[str, str] | None = None) -> NodeSup
     """Return the idle nodes of a log, from its start at second 0: GPUs on their hosts, whole nodes in their racks."""
     names = log.node_names
     number = {name: place for place, name in enumerate(names)}
-    kinds, kind_of = log.kind_names, log.node_kinds.astype(np.intp)
-    if not kinds:
-        kinds, kind_of = (ANY_KIND,), np.zeros(len(names), dtype=np.intp)
-    most, now = np.zeros(len(kinds), dtype=np.intp), np.zeros(len(kinds), dtype=np.intp)
-    for _, left, joined in log.pool_changes():
-        now -= np.bincount(kind_of[[number[name] for name in left]], minlength=len(kinds))
-        now += np.bincount(kind_of[[number[name] for name in joined]], minlength=len(kinds))
-        most = np.maximum(most, now)
+    kind_of = log.node_kinds.astype(np.intp) if log.kind_names else np.zeros(len(names), dtype=np.intp)
 
     def changes() -> Iterator[NodeChange]:
         for time_s, left, joined in log.pool_changes():
@@ -107,7 +101,7 @@ def idle_nodes(log: EventLog, racks: Mapping[str, str] | None = None) -> NodeSup
     places = list(map(place_of(racks or {}), names))
     number_of = {place: count for count, place in enumerate(dict.fromkeys(filter(None, places)))}
     hosts = np.array([number_of.get(place, -1) for place in places], dtype=np.intp) if number_of else None
-    return NodeSupply(dict(zip(kinds, most.tolist(), strict=True)), kind_of, changes(), log.span_s, hosts)
+    return NodeSupply(largest_by_kind(log), kind_of, changes(), log.span_s, hosts)
 
 
 class NodeHolders:

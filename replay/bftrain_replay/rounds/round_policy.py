@@ -566,12 +566,9 @@ def find_policy(settings: RoundSettings) -> RoundPolicy:
     one. Parameters may follow, as for an admission: ``tiresias=7200``.
     """
     name = parts.name_of(settings.policy)
-    if name == FifoLikeGavel.name and settings.like_gavel:
-        return FifoLikeGavel(settings)
-    if name == PackedFifoLikeGavel.name and settings.like_gavel:
-        return PackedFifoLikeGavel(settings)
-    if name == BlindFifoLikeGavel.name:
-        return BlindFifoLikeGavel(settings)
+    for own in (FifoLikeGavel, PackedFifoLikeGavel, BlindFifoLikeGavel):
+        if name == own.name and (settings.like_gavel or own is BlindFifoLikeGavel):
+            return own(settings)
     where = f"policy '{name}'"
     file, attribute = parts.split_name(name)
     found = _registered(name) if file is None else parts.load_from_file(file, attribute, where)
