@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -32,27 +31,6 @@ class RoundStep(NamedTuple):
     stopped: int
     taken: int
     done: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RoundSteps:
-    """All steps of a run."""
-
-    rows: list[RoundStep] = field(default_factory=list)
-    by_user: list[NDArray[np.float64]] = field(default_factory=list)  # node-seconds of every user in each step
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def column(self, name: str) -> NDArray[np.float64]:
-        """Return one column."""
-        place = RoundStep._fields.index(name)
-        return np.array([row[place] for row in self.rows], dtype=np.float64)
-
-    def table(self) -> dict[str, list[float]]:
-        """Return all columns by name."""
-        columns = zip(*self.rows, strict=True) if self.rows else ((),) * len(RoundStep._fields)
-        return dict(zip(RoundStep._fields, map(list, columns), strict=True))
 
 
 _NAME: Final = "bftrain_rounds"
@@ -121,8 +99,8 @@ class CompiledRounds:
         """Set the tasks that have arrived and not finished."""
         self._arrays["here"][: tasks.size], self.state.here_count = tasks, tasks.size
 
-    def simulate(self, steps: RoundSteps) -> None:
-        """Simulate until Python has to do something; append the steps."""
+    def simulate(self, steps: list[RoundStep], node_s_by_user: list[NDArray[np.float64]]) -> None:
+        """Simulate until Python has to do something; append the steps and the node-seconds of every user in them."""
         state = self.state
         state.steps = state.changes = 0
         self._function(ctypes.byref(state))
@@ -130,5 +108,5 @@ class CompiledRounds:
         for row in self._arrays["step_rows"][:count].tolist():
             first, rounds, from_s, to_s, pool, used, samples, *counts = row
             cells = int(first), int(rounds), from_s, to_s, int(pool), used, samples, *map(int, counts)
-            steps.rows.append(RoundStep._make(cells))
-        steps.by_user.extend(self._arrays["step_users"][:count].copy())
+            steps.append(RoundStep._make(cells))
+        node_s_by_user.extend(self._arrays["step_users"][:count].copy())

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bftrain.errors import Fault
 from bftrain.values.wire import NOTHING
-from bftrain_replay.rounds.compiled_rounds import ORDERS, CompiledRounds, RoundStep, RoundSteps
+from bftrain_replay.rounds.compiled_rounds import ORDERS, CompiledRounds, RoundStep
 from bftrain_replay.rounds.round_admission import RoundAdmission
 from bftrain_replay.rounds.round_beliefs import SpeedBeliefs
 from bftrain_replay.rounds.round_choice import RoundChoice, pack
@@ -91,7 +91,8 @@ class RoundEngine:
         self.batch_s = np.zeros(count)  # integral of the batch size over the time with nodes
         self.held_node_s, self.pool_node_s = np.zeros(kinds), np.zeros(kinds)
         self.pools: list[tuple[float, Places]] = []  # (start time, number of nodes by kind)
-        self.steps = RoundSteps()
+        self.steps: list[RoundStep] = []
+        self.node_s_by_user: list[Floats] = []  # of every user in each step
         self.users = tuple(sorted({spec.user for spec in gangs.specs}))
         places = {user: place for place, user in enumerate(self.users)}
         self._owner = np.array([places[spec.user] for spec in gangs.specs], dtype=np.intp)
@@ -168,7 +169,7 @@ class RoundEngine:
             setattr(state, name, getattr(self, own))
         state.pairs, state.due_s, state.reset_s = times.count, policy.due_s, policy.reset_s
         state.dirty = policy.changed_since(self._version)
-        compiled.simulate(self.steps)
+        compiled.simulate(self.steps, self.node_s_by_user)
         self._chooser.use_orders(len(orders) - state.orders_left)
         for own, name in _CONTINUED.items():
             setattr(self, own, getattr(state, name))
@@ -319,9 +320,11 @@ class RoundEngine:
         self._idle_rounds = self._idle_rounds + rounds if stands else 0
         used = float(self.held_node_s.sum() - before)
         counts = (run.size, waiting, begins.size, stopped, taken, finished)
-        by_user = np.bincount(self._owner[run], held_s * nodes, len(self.users)).astype(np.float64)
-        self.steps.rows.append(RoundStep(first, rounds, begin_s, self.now_s, pool, used, samples, *counts))
-        self.steps.by_user.append(by_user)
+        self.steps.append(RoundStep(first, rounds, begin_s, self.now_s, pool, used, samples, *counts))
+        self._add_by_user(run, held_s * nodes)
+
+    def _add_by_user(self, tasks: Places, node_s: Floats) -> None:
+        self.node_s_by_user.append(np.bincount(self._owner[tasks], node_s, len(self.users)).astype(np.float64))
 
     def _observe(self, run: Places, kind: Places) -> None:
         """Let policies learn speeds of tasks that have worked, and switch tasks to their next phase."""
@@ -408,13 +411,11 @@ class RoundEngine:
         self._idle_rounds = self._idle_rounds + 1 if here.size and not runs.any() else 0
         pool, waiting = int(self._holders.count.sum()), int((~runs).sum())
         counts = (int(runs.sum()), waiting, 0, 0, 0, int(done.sum()))
-        self.steps.rows.append(
+        self.steps.append(
             RoundStep(self._round, 1, begin_s, self.now_s, pool, float(node_s.sum()), float(samples.sum()), *counts)
         )
         self._round += 1
-        self.steps.by_user.append(
-            np.bincount(self._owner[here], node_s.sum(axis=1), len(self.users)).astype(np.float64)
-        )
+        self._add_by_user(here, node_s.sum(axis=1))
 
     def _ideal_shares(self, here: Places) -> Floats:
         """Return the shares of these tasks, reduced where nodes have left since the policy computed them."""

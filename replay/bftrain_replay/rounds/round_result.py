@@ -20,6 +20,7 @@ from bftrain.values import wire
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.result_tables import ColumnType, TableColumn, rows
 from bftrain_replay.drawing.html_page import HtmlPage
+from bftrain_replay.rounds.compiled_rounds import RoundStep
 from bftrain_replay.rounds.round_engine import ALL_DONE, LOG_END, MEASURED_DONE, UNTIL, RoundEngine
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.run import tables
@@ -130,18 +131,21 @@ class RoundResult:
     @property
     def times_s(self) -> NDArray[np.float64]:
         """Times at which the number of nodes or used nodes may change; each interval lasts until the next time."""
-        return self.engine.steps.column("from_s")
+        return self._steps("from_s")
 
     @property
     def pool(self) -> NDArray[np.float64]:
         """The nodes at the start of the rounds."""
-        return self.engine.steps.column("pool")
+        return self._steps("pool")
 
     @property
     def used(self) -> NDArray[np.float64]:
         """The allocated nodes, averaged over identical rounds."""
-        steps = self.engine.steps
-        return steps.column("used_node_s") / (steps.column("to_s") - steps.column("from_s"))
+        return self._steps("used_node_s") / (self._steps("to_s") - self._steps("from_s"))
+
+    def _steps(self, name: str) -> NDArray[np.float64]:
+        """Return a column of the table of rounds."""
+        return np.array(self.rounds_table[name], dtype=np.float64)
 
     @cached_property
     def tasks(self) -> tuple[TaskRecord, ...]:
@@ -209,7 +213,7 @@ class RoundResult:
             ended=self.ended,
             complete=self.complete,
             simulated_s=engine.now_s,
-            rounds=int(engine.steps.column("rounds").sum()),
+            rounds=int(self._steps("rounds").sum()),
             tasks=len(states),
             tasks_finished=states.count(TaskState.FINISHED),
             **{str(each): states.count(each) for each in (TaskState.RUNNING, TaskState.WAITING, TaskState.NOT_ARRIVED)},
@@ -222,7 +226,7 @@ class RoundResult:
             coverage=share_of(used.sum(), idle.sum()),
             kinds=kinds,
             cost=sum(each.used_node_h * self.settings.prices.get(kind, 1.0) for kind, each in kinds.items()),
-            harvested=float(engine.steps.column("samples").sum()),
+            harvested=float(self._steps("samples").sum()),
             lost_start_up_samples=float(engine.start_up_samples.sum()),
             lost_spread_samples=float(engine.spread_samples.sum()),
             **{name: int(getattr(engine, name).sum()) for name in ("starts", "moves", "preemptions", "taken")},
@@ -305,16 +309,17 @@ class RoundResult:
     @cached_property
     def rounds_table(self) -> Table:
         """Return one row for each interval of identical rounds."""
-        return self.engine.steps.table()
+        steps, names = self.engine.steps, RoundStep._fields
+        columns = zip(*steps, strict=True) if steps else ((),) * len(names)
+        return dict(zip(names, map(list, columns), strict=True))
 
     @cached_property
     def over_time_table(self) -> Table:
         """Return one row per interval of equal length: the columns of a replay's table of this name."""
-        steps = self.engine.steps
-        edges_s = np.concatenate(([0.0], steps.column("to_s")))
+        edges_s = np.concatenate(([0.0], self._steps("to_s")))
         spans_s = np.diff(edges_s)
         cuts_s = np.linspace(0.0, edges_s[-1], STRETCHES + 1)
-        sums = [steps.column("pool") * spans_s, steps.column("used_node_s"), steps.column("samples")]
+        sums = [self._steps("pool") * spans_s, self._steps("used_node_s"), self._steps("samples")]
         idle, used, samples = (np.interp(cuts_s, edges_s, np.concatenate(([0.0], np.cumsum(each)))) for each in sums)
         width_s = max(float(cuts_s[1]), 1e-300)
         return {
@@ -328,13 +333,13 @@ class RoundResult:
     @cached_property
     def users_table(self) -> Table:
         """Return one row per user and interval with allocated nodes, with the number of nodes."""
-        steps, users = self.engine.steps, self.engine.users
+        users = self.engine.users
         table: Table = {"from_s": [], "to_s": [], "user": [], "nodes": []}
-        if not any(users) or not len(steps):
+        if not any(users) or not self.engine.steps:
             return table
-        edges_s = np.concatenate(([0.0], steps.column("to_s")))
+        edges_s = np.concatenate(([0.0], self._steps("to_s")))
         cuts_s = np.linspace(0.0, edges_s[-1], USER_STRETCHES + 1)
-        until = np.cumsum(np.vstack((np.zeros(len(users)), *steps.by_user)), axis=0)
+        until = np.cumsum(np.vstack((np.zeros(len(users)), *self.engine.node_s_by_user)), axis=0)
         node_s = np.diff(np.array([np.interp(cuts_s, edges_s, column) for column in until.T]), axis=1)
         for stretch, user in np.argwhere(node_s.T > 0.0).tolist():
             table["from_s"].append(float(cuts_s[stretch]))

@@ -10,7 +10,7 @@ import pytest
 
 from bftrain import TaskSpec
 from bftrain.errors import Fault
-from bftrain_replay.rounds.compiled_rounds import CompiledRounds, RoundSteps
+from bftrain_replay.rounds.compiled_rounds import CompiledRounds
 from bftrain_replay.rounds.round_result import RoundResult
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_replay.rounds.simulation import simulate
@@ -113,7 +113,7 @@ def test_waits_for_a_postponed_computation(
 
 
 def test_a_call_without_progress_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(compiled: CompiledRounds, _: RoundSteps) -> None:
+    def nothing(compiled: CompiledRounds, *_: object) -> None:
         compiled.state.steps = 0
 
     monkeypatch.setattr(CompiledRounds, "simulate", nothing)

@@ -87,7 +87,7 @@ def test_what_is_done_is_what_time_alone_and_together_come_to(policy: str, seed:
                 least += (received.sum() - 60.0) * speed  # of the last round perhaps a part
         assert least - 1e-6 <= spec.work_samples <= most + 1e-6
     assert result.summary["used_node_h"] <= result.summary["idle_node_h"] + 1e-9
-    assert (engine.steps.column("used_node_s") <= engine.steps.column("pool") * 60.0 + 1e-6).all()
+    assert all(step.used_node_s <= step.pool * 60.0 + 1e-6 for step in engine.steps)
 
 
 def problem(rng: np.random.Generator, names: list[str], part: float) -> SharingProblem:
