@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bftrain.errors import BadInput
 from bftrain_datasets import result_tables
 from bftrain_datasets.result_tables import CSV, RUN_AGAIN, ColumnType, TableColumn
-from bftrain_replay.simulation.run_records import AllocationRows, AllocationTable
+from bftrain_replay.simulation.run_records import ALLOCATION_TYPES, AllocationRows, AllocationTable, RowFile
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -175,7 +175,7 @@ def _numbers(column: NDArray[np.float64]) -> NDArray[np.object_]:
 
 def read_allocations(folder: Path) -> AllocationRows:
     """Read the table into a temporary file."""
-    found = AllocationRows.new_columns()
+    found = RowFile(ALLOCATION_TYPES)
     numbers: dict[str, dict[str, int]] = {"task": {}, "node": {}}  # numbers by first appearance
     for batch in result_tables.read(folder, NAME, ALLOCATIONS):
         if any(column.null_count for column in batch.columns):
@@ -183,7 +183,7 @@ def read_allocations(folder: Path) -> AllocationRows:
             raise BadInput(what, where=str(folder), fix=RUN_AGAIN)
         named = {name: _numbered(batch.column(name), known) for name, known in numbers.items()}
         found.add_columns(**named, **{name: batch.column(name).to_numpy() for name in ("from_s", "to_s")})
-    return AllocationRows.stored(numbers["task"], numbers["node"], found)
+    return AllocationRows(tasks=tuple(numbers["task"]), nodes=tuple(numbers["node"]), rows=found)
 
 
 def _numbered(column: Any, known: dict[str, int]) -> NDArray[np.int32]:  # noqa: ANN401 - a module without types

@@ -9,8 +9,8 @@ import math
 import os
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any, ClassVar, Final, TypeAlias
@@ -111,7 +111,7 @@ class RowFile:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class AllocationBlock:
     """Some rows: indices into the recorder's ``tasks`` and ``nodes``, and seconds since the log's start."""
 
@@ -124,7 +124,7 @@ class AllocationBlock:
         return len(self.task)
 
 
-_TYPES: Final = {"task": "i", "node": "i", "from_s": "d", "to_s": "d"}
+ALLOCATION_TYPES: Final = {"task": "i", "node": "i", "from_s": "d", "to_s": "d"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,39 +149,28 @@ class AllocationRows:
 
     tasks: tuple[str, ...]
     nodes: tuple[str, ...]
-    count: int
-    blocks: Callable[[], Iterator[AllocationBlock]]
+    rows: RowFile
+    places: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None  # of stored tasks and nodes among these
 
     def __len__(self) -> int:
-        return self.count
-
-    @staticmethod
-    def new_columns() -> RowFile:
-        """Return the columns of :meth:`stored` without any row."""
-        return RowFile(_TYPES)
-
-    @classmethod
-    def stored(cls, tasks: Iterable[str], nodes: Iterable[str], columns: RowFile) -> AllocationRows:
-        """Return rows that are stored in a temporary file."""
-
-        def blocks() -> Iterator[AllocationBlock]:
-            return (AllocationBlock(**{name: block[name].copy() for name in _TYPES}) for block in columns.blocks())
-
-        return cls(tasks=tuple(tasks), nodes=tuple(nodes), count=len(columns), blocks=blocks)
+        return len(self.rows)
 
     def renumbered(self, tasks: Sequence[str], nodes: Sequence[str]) -> AllocationRows:
         """Return the rows with the numbers of these names, which include all of their own."""
-        task_place, node_place = _places(self.tasks, tasks), _places(self.nodes, nodes)
+        places = _places(self.tasks, tasks), _places(self.nodes, nodes)
+        return AllocationRows(tasks=tuple(tasks), nodes=tuple(nodes), rows=self.rows, places=places)
 
-        def blocks() -> Iterator[AllocationBlock]:
-            for block in self.blocks():
-                yield replace(block, task=task_place[block.task], node=node_place[block.node])
-
-        return replace(self, tasks=tuple(tasks), nodes=tuple(nodes), blocks=blocks)
+    def blocks(self) -> Iterator[AllocationBlock]:
+        """Yield all rows, block by block."""
+        for rows in self.rows.blocks():
+            task, node, *times_s = (rows[name].copy() for name in ALLOCATION_TYPES)
+            if self.places is not None:
+                task, node = self.places[0][task], self.places[1][node]
+            yield AllocationBlock(task, node, *times_s)
 
     def table(self) -> AllocationTable:
         """Return all rows in memory."""
-        columns = {name: np.empty(self.count, dtype=kind) for name, kind in _TYPES.items()}
+        columns = {name: np.empty(len(self), dtype=kind) for name, kind in ALLOCATION_TYPES.items()}
         begin = 0
         for block in self.blocks():
             for name, column in columns.items():
@@ -205,7 +194,7 @@ class AllocationRecorder:
         self._places = {name: place for place, name in enumerate(nodes)}
         self._tasks: dict[str, int] = {}
         self._held: dict[str, dict[str, float]] = {}  # task -> node -> since when
-        self._rows = AllocationRows.new_columns()
+        self._rows = RowFile(ALLOCATION_TYPES)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -242,7 +231,7 @@ class AllocationRecorder:
 
     def rows(self) -> AllocationRows:
         """Return the rows so far."""
-        return AllocationRows.stored(self._tasks, self._places, self._rows)
+        return AllocationRows(tasks=tuple(self._tasks), nodes=tuple(self._places), rows=self._rows)
 
     def _add(self, task: str, held: Iterable[tuple[str, float]], now_s: float) -> None:
         places, number = self._places, self._tasks.get(task, -1)
