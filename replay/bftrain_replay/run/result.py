@@ -199,10 +199,6 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
         """The number of finished tasks."""
         return sum(task.state is TaskState.FINISHED for task in self.tasks)
 
-    def lost_share(self, *losses: SampleLoss) -> float | None:
-        """Return the share of the idle node-time that was allocated and lost to these causes."""
-        return share_of(math.fsum(self.lost_node_s[loss] for loss in losses), self.idle_node_s)
-
     @cached_property
     def columns(self) -> TaskColumns:
         """The table of tasks as arrays."""

@@ -26,14 +26,14 @@ def test_rows_are_those_of_replays() -> None:
         alone = bftrain.replay(LOG, TASKS, max_tasks=4, **options).result
         row = rows[what, setting]
         assert (row.harvested, row.efficiency) == (alone.harvested_samples, alone.efficiency), (what, setting)
-        assert row.lost_preemption == pytest.approx(alone.lost_share("preemption"))
+        assert row.lost_preemption == pytest.approx(alone.lost_node_s["preemption"] / alone.idle_node_s)
     assert done.summary["sensitivity"][0] == {
         "what": "progress",
         "setting": "memory",
         "chosen": True,
         "efficiency": done.result.efficiency,
         "harvested": done.result.harvested_samples,
-        "lost_preemption": pytest.approx(done.result.lost_share("preemption")),
+        "lost_preemption": pytest.approx(done.result.lost_node_s["preemption"] / done.result.idle_node_s),
     }
 
 
