@@ -92,7 +92,7 @@ class RoundEngine:
         self.held_node_s, self.pool_node_s = np.zeros(kinds), np.zeros(kinds)
         self.pools: list[tuple[float, Places]] = []  # (start time, number of nodes by kind)
         self.steps: list[RoundStep] = []
-        self.node_s_by_user: list[Floats] = []  # of every user in each step
+        self.node_s_by_user: list[Floats] = []  # node-seconds of every user in each step
         self.users = tuple(sorted({spec.user for spec in gangs.specs}))
         places = {user: place for place, user in enumerate(self.users)}
         self._owner = np.array([places[spec.user] for spec in gangs.specs], dtype=np.intp)

@@ -150,7 +150,7 @@ class AllocationRows:
     tasks: tuple[str, ...]
     nodes: tuple[str, ...]
     rows: RowFile
-    places: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None  # of stored tasks and nodes among these
+    places: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None  # numbers of stored tasks and nodes among these
 
     def __len__(self) -> int:
         return len(self.rows)
