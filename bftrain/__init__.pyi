@@ -41,6 +41,7 @@ from bftrain.values.events import Event as Event
 from bftrain.values.events import NodesJoined as NodesJoined
 from bftrain.values.events import NodesLeft as NodesLeft
 from bftrain.values.events import TaskCancelled as TaskCancelled
+from bftrain.values.events import TaskEdited as TaskEdited
 from bftrain.values.events import TaskFailed as TaskFailed
 from bftrain.values.events import TaskFinished as TaskFinished
 from bftrain.values.events import TaskMeasured as TaskMeasured

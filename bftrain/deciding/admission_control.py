@@ -9,13 +9,14 @@ from typing import Any, Final
 import msgspec
 
 from bftrain.deciding.admission import FirstComeAdmission
-from bftrain.deciding.task_table import TaskTable
+from bftrain.deciding.task_table import TaskEntry, TaskTable
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin, raised
 from bftrain.ports import Admission, NotingAdmission
 from bftrain.values.events import (
     AdmissionUpdate,
     Event,
     TaskCancelled,
+    TaskEdited,
     TaskFailed,
     TaskFinished,
     TaskInfo,
@@ -83,7 +84,6 @@ class AdmissionControl:
 
     def __init__(self, admission: Admission, task_table: TaskTable) -> None:
         self._admission = admission
-        self._where = f"admission '{admission.name}'"
         self._stateful = admission if isinstance(admission, NotingAdmission) else None
         self._task_table = task_table
         self._known: set[str] = set()  # tasks that the admission knows
@@ -143,18 +143,20 @@ class AdmissionControl:
                     finished.append(task)
                 case TaskCancelled():
                     dropped.append(task)
+                case TaskEdited() if event.renamed and member is None:
+                    dropped.append(task)
                 # A failed task without recorded failures is a new task submitted under the same name
                 case TaskFailed() if member is None or not member.failures:
                     dropped.append(task)
-                case TaskMeasured():
-                    changed[task] = None
-                    continue
                 case _:
+                    if isinstance(event, TaskMeasured | TaskEdited):
+                        changed[task] = None
                     continue
             self._known.remove(task)  # the name is free for a new task now
             changed.pop(task, None)
-        new = dict.fromkeys(event.spec.name for event in events if isinstance(event, TaskSubmitted))
-        entered = [name for name in new if name in self._task_table and name not in self._known]
+        new = [event.spec.name for event in events if isinstance(event, TaskSubmitted)]
+        new += [event.renamed for event in events if isinstance(event, TaskEdited)]
+        entered = [name for name in dict.fromkeys(new) if name in self._task_table and name not in self._known]
         self._known.update(entered)
         if finished or dropped or entered or changed:
             self._send_update(
@@ -194,7 +196,12 @@ class AdmissionControl:
                 raise self._plugin_error(error) from error
 
     def _task_info(self, name: str) -> TaskInfo:
-        return TaskInfo(spec=self._task_table[name].spec, work_left_samples=self._task_table[name].work_left_samples)
+        member: TaskEntry = self._task_table[name]
+        return TaskInfo(spec=member.spec, work_left_samples=member.work_left_samples)
+
+    @property
+    def _where(self) -> str:
+        return f"admission '{self._admission.name}'"
 
     def _plugin_error(self, error: Exception) -> BftrainError:
         if isinstance(error, BadInput):

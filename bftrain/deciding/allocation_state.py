@@ -9,6 +9,7 @@ import msgspec
 
 from bftrain.deciding.admission_control import AdmissionSnapshot
 from bftrain.deciding.node_stay import NodeStay
+from bftrain.deciding.placement import NeighbourPlacement
 from bftrain.deciding.pool import NodePool
 from bftrain.deciding.task_table import TaskEntry, TaskHistory, TaskTable
 from bftrain.errors import BadInput
@@ -83,6 +84,11 @@ class AllocationState:
         self.pool = NodePool()
         self.task_table = TaskTable(place_of)
         self.notes: list[str] = []
+
+    @property
+    def keeps_neighbours(self) -> bool:
+        """Whether the placement is ``neighbours``."""
+        return type(self._placement) is NeighbourPlacement
 
     def knows(self, task: str) -> bool:
         """Return whether a task is unfinished; add a note if not."""
@@ -177,6 +183,8 @@ class AllocationState:
                 self.notes.extend(f"task '{spec.name}': {note}" for note in self._warnings_about(spec))
             case happened.TaskMeasured() if self.knows(event.task):
                 tasks[event.task].measured(event, recount=tasks.turn_s > 0.0)
+            case happened.TaskEdited() if self.knows(event.task):
+                return self._edit(event)
             case happened.TaskFinished() if self.knows(event.task):
                 self.pool.give_back(tasks.remove(event.task))
             case happened.TaskCancelled() if self.knows(event.task):
@@ -196,6 +204,18 @@ class AllocationState:
             case _:
                 pass  # departures are already processed; an unknown task was noted
         return ()
+
+    def _edit(self, event: happened.TaskEdited) -> Iterable[Action]:
+        """Apply the changes of a task's owner; a task of a size that they exclude stops."""
+        spec, name = event.spec, event.renamed or event.task
+        if event.renamed in self.task_table:
+            self.notes.append(f"task '{event.task}' keeps its name: there is a task '{event.renamed}'")
+            name = event.task
+        task = self.task_table[spec.name]
+        fits = spec.min_nodes <= task.size <= spec.max_nodes and spec.curve_on(task.kind) is not None
+        stopped = () if fits else self._stop(spec.name)
+        self.task_table.edit(spec, name, event.time_s)
+        return stopped
 
     def _warnings_about(self, spec: TaskSpec) -> Iterator[str]:
         """Yield warnings about a new task: sizes without measurements, and a lack of nodes of its kinds."""

@@ -11,7 +11,8 @@ effects.
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from functools import cache
+from typing import Final
 
 import msgspec
 
@@ -56,11 +57,14 @@ class NodeStay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Return the cost fit if competing tasks hold ``nodes_each`` nodes on average."""
         changes = min(max(nodes_each / 2.0, 1.0), _MOST_CHANGES)  # nodes seldom leave one by one
         expected_s = self.expected_s
-        return CostFit(expected_s, _rounded(expected_s / changes))
+        return _cost_fit(expected_s, _rounded(expected_s / changes))
 
 
-class CostFit(NamedTuple):
-    """Parameters of fitted costs: a node stays ``stay_s`` on average, and a task keeps a size for ``size_lasts_s``."""
+class CostFit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Parameters of fitted costs: a node stays ``stay_s`` on average, and a task keeps a size for ``size_lasts_s``.
+
+    Equal parameters share one object, so caches by fit need no comparison of numbers.
+    """
 
     stay_s: float
     size_lasts_s: float
@@ -75,6 +79,11 @@ def costs_of(task: TaskSpec | CompetingTask, fit: CostFit | None) -> tuple[float
         HORIZON_S * math.sqrt(task.shrink_cost_s / fit.size_lasts_s),
         HORIZON_S * task.start_cost_s / (fit.stay_s + task.start_cost_s),
     )
+
+
+@cache
+def _cost_fit(stay_s: float, size_lasts_s: float) -> CostFit:
+    return CostFit(stay_s=stay_s, size_lasts_s=size_lasts_s)
 
 
 def _rounded(seconds: float) -> float:

@@ -116,9 +116,15 @@ class TaskEntry:
             self.past = self.past.until(now_s, len(self.held), self.speed)
         self._speed = self._nodes = None
 
+    def replace_spec(self, spec: TaskSpec, now_s: float) -> None:
+        """Change the description; finished work stays finished."""
+        self.advance_to(now_s)
+        self.spec = spec
+        self._checked = self._by_progress = None
+        self._descriptions.clear()
+
     def measured(self, event: TaskMeasured, *, recount: bool = False) -> None:
         """Apply new measurements; with ``recount`` also to the samples so far, which the former curve gave."""
-        self.advance_to(event.time_s)
         before, spec = self._least_speed, self.spec
         known = {
             name: value
@@ -127,9 +133,7 @@ class TaskEntry:
         }
         if event.noise_scale is not None and spec.batch is not None:
             known["batch"] = replace(spec.batch, noise_scale=event.noise_scale)
-        self.spec = replace(spec, **known) if known else spec
-        self._checked = self._by_progress = None
-        self._descriptions.clear()
+        self.replace_spec(replace(spec, **known) if known else spec, event.time_s)
         if event.work_left_samples is not None:
             self.work_left_samples = event.work_left_samples
         if recount and before > 0.0 and (after := self._least_speed) > 0.0 and after != before:
@@ -219,6 +223,15 @@ class TaskTable(dict[str, TaskEntry]):
         self[member.spec.name] = member
         member.chooses_batch, member.place_of = self.chooses_batches, self._place_of
         self._owner.update(dict.fromkeys(member.held, member.spec.name))
+
+    def edit(self, spec: TaskSpec, name: str, now_s: float) -> None:
+        """Apply the changes of its owner to a task, which is called ``name`` from now on and keeps its place."""
+        if name != spec.name:
+            members = {name if key == spec.name else key: entry for key, entry in self.items()}
+            self.clear()
+            self.update(members)
+            self._owner.update(dict.fromkeys(self[name].held, name))
+        self[name].replace_spec(replace(spec, name=name), now_s)
 
     def remove(self, task: str) -> tuple[str, ...]:
         """Remove a task; return its nodes."""

@@ -97,6 +97,26 @@ class TaskResumed(_TaskEvent, frozen=True, kw_only=True, tag="task_resumed"):
     """The owner resumed a paused task, which competes again at its old position in the queue."""
 
 
+class TaskEdited(_Event, frozen=True, kw_only=True, tag="task_edited", omit_defaults=True):
+    """The owner changed the description of the task ``spec.name``.
+
+    The task releases its nodes if the new description excludes its size. ``renamed`` is its new name, or empty.
+    """
+
+    spec: TaskSpec
+    renamed: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.instance(self, "spec", TaskSpec)
+        checks.optional_text(self, "renamed")
+
+    @property
+    def task(self) -> str:
+        """The name of the task."""
+        return self.spec.name
+
+
 class TaskFailed(_TaskEvent, frozen=True, kw_only=True, tag="task_failed"):
     """The processes of a task died unexpectedly; the task waits for a retry unless it failed too often."""
 
@@ -137,6 +157,7 @@ Event = (
     | TaskCancelled
     | TaskPaused
     | TaskResumed
+    | TaskEdited
     | TaskFailed
     | TaskMeasured
 )

@@ -27,6 +27,7 @@ from bftrain.values.events import (
     NodesJoined,
     NodesLeft,
     TaskCancelled,
+    TaskEdited,
     TaskFailed,
     TaskFinished,
     TaskMeasured,
@@ -88,9 +89,9 @@ class _Reading:
     kinds: dict[str, str] = field(default_factory=dict)  # latest kind of each node
     tasks: list[TaskSpec] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    places: dict[str, int] = field(default_factory=dict)  # index of each task, by name
+    places: dict[str, int] = field(default_factory=dict)  # index of each task, by current name
     taken: set[str] = field(default_factory=set)
-    failures: Counter[str] = field(default_factory=Counter)  # failures of each task, by name
+    failures: Counter[str] = field(default_factory=Counter)  # failures of each task, by current name
 
     def take_in(self, event: Event, moment_s: float) -> None:
         match event:
@@ -107,12 +108,25 @@ class _Reading:
                 self.tasks.append(replace(event.spec, name=own))
             case TaskMeasured() if event.task in self.places:
                 self._measured(event)
+            case TaskEdited() if event.task in self.places:
+                self._edited(event)
             case TaskFinished() | TaskCancelled():
                 self._forget(event.task)
             case TaskFailed() if event.task in self.places:
                 self.failures[event.task] += 1
                 if self.failures[event.task] >= self.max_failures:
                     self._forget(event.task)
+
+    def _edited(self, event: TaskEdited) -> None:
+        place = self.places[event.task]
+        before, spec = self.tasks[place], event.spec
+        least, most = min(before.min_nodes, spec.min_nodes), max(before.max_nodes, spec.max_nodes)
+        # Sizes that it had before stay possible
+        self.tasks[place] = replace(spec, name=before.name, min_nodes=least, max_nodes=most)
+        if event.renamed and event.renamed not in self.places:
+            self.places[event.renamed] = self.places.pop(event.task)
+            self.failures[event.renamed] = self.failures.pop(event.task, 0)
+            self.names[place] = event.renamed
 
     def _measured(self, event: TaskMeasured) -> None:
         place = self.places[event.task]

@@ -17,6 +17,7 @@ from bftrain.values.events import (
     NodesJoined,
     NodesLeft,
     TaskCancelled,
+    TaskEdited,
     TaskFailed,
     TaskFinished,
     TaskMeasured,
@@ -31,6 +32,7 @@ _CHANGES: Final = {
     TaskCancelled: "is cancelled",
     TaskPaused: "is paused",
     TaskResumed: "goes on",
+    TaskEdited: "was changed by its owner",
 }
 
 
@@ -87,7 +89,8 @@ def _actions(step: JournalStep) -> tuple[Action, ...]:
 
 
 def _names_task(thing: Event | Action, tasks: Collection[str]) -> bool:
-    return (thing.spec.name if isinstance(thing, TaskSubmitted) else getattr(thing, "task", None)) in tasks
+    own = thing.spec.name if isinstance(thing, TaskSubmitted) else getattr(thing, "task", None)
+    return own in tasks or (isinstance(thing, TaskEdited) and thing.renamed in tasks)
 
 
 def _event(event: Event) -> str:
@@ -103,6 +106,8 @@ def _event(event: Event) -> str:
             return f"task '{task}' failed" + (f": {reason.partition(chr(10))[0]}" if reason else "")
         case TaskMeasured(task=task):
             return f"task '{task}' was measured"
+        case TaskEdited(renamed=name) if name:
+            return f"task '{event.task}' {_CHANGES[TaskEdited]}, and is called '{name}' now"
         case _:
             return f"task '{event.task}' {_CHANGES[type(event)]}"
 
