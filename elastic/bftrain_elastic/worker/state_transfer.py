@@ -11,13 +11,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from functools import partial
+from itertools import repeat
+from typing import Any, Final
 
 from bftrain_elastic.worker.checkpoint_file import fits_in_memory
 from bftrain_elastic.worker.lazy_torch import dist, torch
 from bftrain_elastic.worker.process_groups import GroupRank
 from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_bytes, read_shapes, shapes_of
-from bftrain_elastic.worker.state_values import CopyInPieces, StateBase, capture, inner, restore
+from bftrain_elastic.worker.state_values import StateBase, capture, empty_copy, inner, restore
 
 _PIECE_BYTES: Final = 8 * 1024 * 1024
 _LEAST_PIECE_BYTES: Final = 1024 * 1024
@@ -26,16 +28,6 @@ _WINDOW: Final = 4  # number of pieces in flight
 _PIECE_TIMEOUT: Final = timedelta(seconds=20)  # timeout for a piece
 _DESCRIPTION: Final = "bftrain/state"
 _DESCRIPTION_TIMEOUT: Final = timedelta(seconds=3)
-
-OnPart = Callable[[int, int, int], None]
-
-
-class TensorPart(NamedTuple):
-    """Bytes of a tensor."""
-
-    number: int  # index of the tensor in the tree
-    start: int
-    stop: int
 
 
 def offer(place: GroupRank, tree: StateTree | None, into: StateTree | None = None) -> StateTree:
@@ -102,82 +94,68 @@ def _room(shape: TreeShape, present: Tensor | None) -> Tensor:
     )
 
 
-def move(place: GroupRank, tree: StateTree, sources: Sequence[int] = (0,), on_part: OnPart | None = None) -> None:
+def move(
+    place: GroupRank,
+    tree: StateTree,
+    sources: Sequence[int] = (0,),
+    copy: StateTree | None = None,
+    moved: Callable[[int], object] = lambda _count: None,
+) -> None:
     """Fill the trees of members outside ``sources``, which all have the same tree; called by all members.
 
-    ``on_part`` is called with each part of a tensor after it was received, and on sources after it was sent.
+    ``copy`` receives the same values while the rest is on its way; ``moved`` is called with the bytes so far.
     """
     lacking = [rank for rank in range(place.workers) if rank not in sources]
     if not lacking:
         return
-    tensors, on_part = list(tree.tensors.values()), on_part or (lambda *_: None)
     # Members that have the tree and need not receive it
     others = tree.size > _LEAST_PIECE_BYTES and len(lacking) + 1 < place.workers
     group = dist.new_group([0, *lacking], backend="gloo") if others and tree.on_cpu else None
-    pieces = _Pieces(tensors, receives=place.rank in lacking, group=group, on_part=on_part)
+    ignores = place.rank > 0 and place.rank in sources  # it drops what it receives
+    pending: deque[tuple[Any, Tensor, list[Tensor], list[Tensor]]] = deque()
+    count = 0
+
+    def complete_oldest() -> None:
+        nonlocal count
+        work, data, piece, copies = pending.popleft()
+        if work is not None:
+            work.wait(_PIECE_TIMEOUT)
+        count += sum(map(len, piece))
+        if place.rank in lacking and len(piece) > 1:
+            for part, found in zip(piece, data.split([len(part) for part in piece]), strict=True):
+                part.copy_(found)
+        for there, part in zip(copies, piece, strict=False):
+            there.copy_(part)
+        moved(count)
+
     with torch.no_grad():
-        for piece in cut(tensors):
-            if group is not None and place.rank and place.rank in sources:
-                pieces.record(piece)
-            else:
-                pieces.send(piece, scratch=place.rank in sources and place.rank > 0)
-        pieces.wait(0)
+        copied_pieces = repeat(list[Tensor]()) if copy is None else _pieces(copy)
+        for piece, copies in zip(_pieces(tree), copied_pieces, strict=False):
+            data = torch.cat(piece) if len(piece) > 1 or ignores else piece[0]
+            idle = group is not None and ignores
+            pending.append(
+                (None if idle else dist.broadcast(data, src=0, group=group, async_op=True), data, piece, copies)
+            )
+            if len(pending) > _WINDOW:
+                complete_oldest()
+        while pending:
+            complete_oldest()
 
 
-def cut(tensors: Sequence[Tensor]) -> Iterator[list[TensorPart]]:
-    """Split tensors into pieces: a part of a large one, or several small ones of a device together."""
-    together: list[TensorPart] = []
-    for number in sorted(range(len(tensors)), key=lambda number: str(tensors[number].device.type)):
-        size = tensors[number].nbytes
-        other = together and tensors[together[0].number].device != tensors[number].device
-        if other or sum(part.stop for part in together) >= _LEAST_PIECE_BYTES:
+def _pieces(tree: StateTree) -> Iterator[list[Tensor]]:
+    """Yield the bytes of all tensors in pieces: a part of a large tensor, or several small ones of a device."""
+    together: list[Tensor] = []
+    for tensor in sorted(tree.tensors.values(), key=lambda one: str(one.device.type)):
+        other = together and together[0].device != tensor.device
+        if other or sum(map(len, together)) >= _LEAST_PIECE_BYTES:
             yield together
             together = []
-        if size >= _SMALL_BYTES:
-            yield from ([TensorPart(number, at, min(at + _PIECE_BYTES, size))] for at in range(0, size, _PIECE_BYTES))
-        elif size:
-            together.append(TensorPart(number, 0, size))
+        if tensor.nbytes >= _SMALL_BYTES:
+            yield from ([part] for part in as_bytes(tensor).split(_PIECE_BYTES))
+        elif tensor.nbytes:
+            together.append(as_bytes(tensor))
     if together:
         yield together
-
-
-class _Pieces:
-    """Broadcasts the bytes of tensors in pieces, with several pieces in flight."""
-
-    def __init__(self, tensors: Sequence[Tensor], *, receives: bool, group: Any, on_part: OnPart) -> None:  # noqa: ANN401 - torch.distributed.ProcessGroup
-        self._tensors, self._receives, self._group, self._on_part = tensors, receives, group, on_part
-        self._flat: tuple[int, Tensor] = (-1, None)  # the latest tensor: as bytes it may be a copy
-        self._pending: deque[tuple[Any, Tensor, Sequence[TensorPart]]] = deque()
-
-    def _bytes(self, part: TensorPart) -> Tensor:
-        if self._flat[0] != part.number:
-            self._flat = (part.number, as_bytes(self._tensors[part.number]))
-        return self._flat[1][part.start : part.stop]
-
-    def send(self, piece: Sequence[TensorPart], *, scratch: bool) -> None:
-        """Start to broadcast a piece from rank 0; ``scratch``: this member has it, and drops the received bytes."""
-        size, device = sum(part.stop - part.start for part in piece), self._tensors[piece[0].number].device
-        if scratch or (self._receives and len(piece) > 1):
-            data = torch.empty(size, dtype=torch.uint8, device=device)
-        else:
-            data = self._bytes(piece[0]) if len(piece) == 1 else torch.cat([self._bytes(part) for part in piece])
-        self._pending.append((dist.broadcast(data, src=0, group=self._group, async_op=True), data, piece))
-        self.wait(_WINDOW)
-
-    def wait(self, most: int) -> None:
-        """Wait until the number of pieces in flight is ``most`` or less."""
-        while len(self._pending) > most:
-            work, data, piece = self._pending.popleft()
-            work.wait(_PIECE_TIMEOUT)
-            if self._receives and len(piece) > 1:
-                for part, found in zip(piece, data.split([part.stop for part in piece]), strict=True):
-                    self._bytes(part).copy_(found)
-            self.record(piece)
-
-    def record(self, piece: Sequence[TensorPart]) -> None:
-        """Record that a piece is in place."""
-        for part in piece:
-            self._on_part(*part)
 
 
 def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool) -> None:
@@ -188,23 +166,15 @@ def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool) -> Non
     tree = offer(place, mine if has else None, (own.copies.prepared or mine) if fresh else None)
     own.copies.prepared = None
     stale = own.copies.step != own.progress.step and not own.copies.recent
-    copy = CopyInPieces(own, tree) if tree.on_cpu and (stale if has else fresh) else None
+    copy = empty_copy(own, tree) if tree.on_cpu and (stale if has else fresh) else None
     own.copies.mixed = fresh and not has
-    moved = 0
-
-    def on_part(number: int, start: int, stop: int) -> None:
-        nonlocal moved
-        if copy:
-            copy.take(number, start, stop)
-        moved += stop - start
-        own.progress.moved(place.generation, moved)
-
-    move(place, tree, sources, on_part)
+    move(place, tree, sources, copy, partial(own.progress.moved, place.generation))
     if not has:
         restore(state, tree, ours=True)
     own.copies.mixed = False
-    if copy:
-        copy.finish()
+    if copy is not None:
+        with own.copies.lock:
+            own.copies.take(copy, own.progress.step)
 
 
 def broadcast_bytes(data: bytes) -> bytes:

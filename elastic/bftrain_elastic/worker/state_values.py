@@ -19,7 +19,7 @@ from bftrain_elastic.worker.checkpoint_file import AT_ONCE_BYTES, BackgroundJob,
 from bftrain_elastic.worker.lazy_torch import torch
 from bftrain_elastic.worker.outside_copy import OutsideCopy
 from bftrain_elastic.worker.process_groups import ProcessGroup, aside
-from bftrain_elastic.worker.state_tree import LargeValues, NamedValues, StateTree, alike, as_bytes, copied, put_back
+from bftrain_elastic.worker.state_tree import LargeValues, NamedValues, StateTree, alike, copied, put_back
 
 _LARGEST_VALUE_BYTES: Final = 65536  # largest tensor, in bytes, that commits compare by value
 NO_STEP: Final = -1
@@ -90,11 +90,11 @@ class StateCopies:
         free = (one for one in (self.last, *self.spares) if not in_use(one))
         return next((one for one in free if one is not None), None)
 
-    def take(self, copy: StateTree, room: StateTree | None, step: int) -> None:
-        """Make ``copy`` the latest copy; it uses the memory of ``room``, if any. The previous copy becomes a spare."""
-        if room is not self.last:
-            spares = [one for one in (*self.spares, self.last) if one is not None and one is not room]
-            self.spares = spares[-SPARES:]
+    def take(self, copy: StateTree, step: int) -> None:
+        """Make ``copy`` the latest copy, in new memory or an older copy's; the previous copy becomes a spare."""
+        if self.last is not None and self.last.tensors is not copy.tensors:
+            older = [one for one in (*self.spares, self.last) if one.tensors is not copy.tensors]
+            self.spares = [one for one in older if alike(one, copy)][-SPARES:]
         self.last, self.step, self.made_at = copy, step, time.monotonic()
 
 
@@ -464,7 +464,7 @@ def keep(state: StateBase, compared: NamedValues | None = None) -> StateTree:
         if room is own.copies.last:
             own.copies.step = NO_STEP  # the copy is incomplete
         fresh = copied(tree, room)
-        own.copies.take(fresh, room, own.progress.step)
+        own.copies.take(fresh, own.progress.step)
     if fresh.size > AT_ONCE_BYTES:
         share = _OUTSIDE_SHARE if own.outside.place is not None and own.group.place.size == 1 else COPYING_SHARE
         own.copies.due_at = time.monotonic() + (time.monotonic() - begun) * (1 / share - 1)
@@ -482,27 +482,10 @@ def keep_unless_recent(state: StateBase) -> None:
         keep(state)
 
 
-class CopyInPieces:
-    """Copies a state part by part while it is being sent; the copy becomes the latest one."""
-
-    def __init__(self, own: StateInternals, tree: StateTree) -> None:
-        self._own = own
-        own.copies.step = NO_STEP  # the old copy's memory is reused
-        self._room = room = own.copies.room(own.in_use)
-        if room is None or not alike(room, tree):
-            room = StateTree(tree.plain, {name: torch.empty_like(one) for name, one in tree.tensors.items()})
-        self._copy = StateTree(tree.plain, room.tensors)
-        self._tensors = [(room.tensors[name], one) for name, one in tree.tensors.items()]
-
-    def take(self, number: int, start: int, stop: int) -> None:
-        """Copy these received bytes of a tensor."""
-        here, there = self._tensors[number]
-        if here.is_contiguous() and there.is_contiguous():
-            as_bytes(here)[start:stop].copy_(as_bytes(there)[start:stop])
-        elif stop == there.nbytes:
-            here.copy_(there)
-
-    def finish(self) -> None:
-        """Complete the copy after all parts were copied."""
-        with self._own.copies.lock:
-            self._own.copies.take(self._copy, self._room, self._own.progress.step)
+def empty_copy(own: StateInternals, tree: StateTree) -> StateTree:
+    """Return contiguous memory for a copy of a tree; an older copy that lends its memory is incomplete from now on."""
+    own.copies.step = NO_STEP
+    room = own.copies.room(own.in_use)
+    if room is not None and alike(room, tree) and all(one.is_contiguous() for one in room.tensors.values()):
+        return StateTree(tree.plain, room.tensors)
+    return StateTree(tree.plain, {name: torch.empty(one.shape, dtype=one.dtype) for name, one in tree.tensors.items()})
