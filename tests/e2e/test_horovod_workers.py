@@ -6,15 +6,15 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from http import HTTPStatus
-from http.client import HTTPConnection
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.helpers.processes import listening
 from tests.helpers.saved import saved_step
-from tests.helpers.workers import PATIENCE_S, SOON_S, Workers
+from tests.helpers.workers import PATIENCE_S, SOON_S, Worker, Workers
 
 pytestmark = [pytest.mark.torch, pytest.mark.horovod, pytest.mark.apart]
 
@@ -69,13 +69,12 @@ def until(true: Callable[[], bool], words: str) -> None:
         time.sleep(0.01)
 
 
-def asks(meeting: tuple[str, int], method: str, path: str) -> bool:
-    """Return whether a meeting point accepts a request."""
-    connection = HTTPConnection(*meeting, timeout=PATIENCE_S)
-    connection.request(method, path, b"" if method == "PUT" else None)
-    status = connection.getresponse().status
-    connection.close()
-    return status == HTTPStatus.OK
+def meeting_of(worker: Worker) -> Any:  # noqa: ANN401 - a store of torch
+    """Return where the members of the second group meet."""
+    distributed = pytest.importorskip("torch.distributed")
+    host, port = worker.of("ready")[-1]["store"]
+    store = distributed.TCPStore(host, port, is_master=False, timeout=timedelta(seconds=PATIENCE_S))
+    return distributed.PrefixStore("horovod/2", store)
 
 
 @pytest.mark.parametrize("planned", [True, False], ids=["the first node leaves", "the first node is lost"])
@@ -102,7 +101,8 @@ def test_an_old_member_forms_a_group_with_a_fresh_one_after_one_that_did_not_for
         first.hear("report", lambda one: one["step"] >= 10)
         workers.gather(2, [first])
         first.tell(type="go", generation=2, rank=0, workers=2, size=2, store=first.of("ready")[-1]["store"], sync=True)
-        until(lambda: asks(first.of("ready")[-1]["store"], "GET", "/arrived/of1"), "it waits for the other one")
+        meeting = meeting_of(first)
+        until(lambda: meeting.add("arrived", 0) == 1, "it waits for the other one")
         first.tell(type="abort")  # which is dead
         assert workers.ready([first])[0]["step"] >= 10
         workers.go(3)
@@ -125,8 +125,9 @@ def test_a_member_that_dies_while_a_group_forms_fails_no_script(tmp_path: Path) 
         store = first.of("ready")[-1]["store"]
         first.tell(type="go", generation=2, rank=0, workers=2, size=2, store=store, sync=True)
         second.process.send_signal(signal.SIGKILL)
-        until(lambda: asks(store, "GET", "/arrived/of1"), "the first one waits")
-        assert asks(store, "PUT", "/arrived/rank1")  # another says that it is there, and is dead then
+        meeting = meeting_of(first)
+        until(lambda: meeting.add("arrived", 0) == 1, "the first one waits")
+        meeting.add("arrived", 1)  # another says that it is there, and is dead then
         until(lambda: len(listening([first.process.pid])) > 1, "Horovod waits for the other one")
         first.tell(type="abort")
         assert first.ends() == os.EX_TEMPFAIL

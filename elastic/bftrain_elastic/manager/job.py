@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import shutil
 import zipfile
@@ -11,12 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from bftrain_elastic.agent import script
-from bftrain_elastic.agent.prefork_server import LAUNCHER
+from bftrain_elastic.agent import prefork_server
 from bftrain_elastic.errors import BadJob
 
 _PYTHON: Final = "python3"  # the Python on PATH after the lines have run, or in the image
-_THROUGH_A_STARTER: Final = "horovod"
 # The lines are arguments of the command, not text in this program, so they need no quoting. They see no arguments: a
 # sourced file would take ours for its own
 _BASH: Final = """\
@@ -27,7 +24,7 @@ for _bftrain_line in "${_bftrain_lines[@]}"; do
 done
 exec "${_bftrain_command[@]}"
 """
-_PARSED_BYTES: Final = 262_144  # a longer file without .py and a #! line passes unparsed
+_READ_BYTES: Final = 4096
 _LARGEST_EXIT_CODE: Final = 125  # shells use higher codes for commands that could not run, or were killed
 
 
@@ -120,7 +117,8 @@ class LauncherJob:
         if not self.has_own_environment:
             return words, warm
         if warm:
-            starter = ("-m", script.__name__) if env.get(LAUNCHER) == _THROUGH_A_STARTER else ()
+            horovod = env.get(prefork_server.LAUNCHER) == "horovod"  # it replaces parts of Horovod first
+            starter = ("-m", prefork_server.__name__) if horovod else ()
             words = (self.python or _PYTHON, *starter, *words)
         words = (*self.prefix, *words)
         if self.setup:
@@ -144,18 +142,13 @@ class LauncherJob:
 
 
 def _is_python(path: Path) -> bool:
-    """Return whether a file is a Python script, or a folder has ``__main__.py``."""
+    """Return whether a folder has ``__main__.py``, or a file may be Python: no other #! line or ending, no binary."""
     if path.is_dir():
         return (path / "__main__.py").is_file()
     with path.open("rb") as file:
-        content = file.read(_PARSED_BYTES)
+        content = file.read(_READ_BYTES)
     if content.startswith(b"#!"):
         return b"py" in content.partition(b"\n")[0]
     if path.suffix in {".py", ".pyc", ".pyz"}:
         return True
-    if path.suffix in {".sh", ".bash"} or (b"\0" in content and not zipfile.is_zipfile(path)):
-        return False
-    try:
-        return len(content) == _PARSED_BYTES or bool(ast.parse(content))
-    except (SyntaxError, ValueError):
-        return False
+    return path.suffix not in {".sh", ".bash"} and (b"\0" not in content or zipfile.is_zipfile(path))

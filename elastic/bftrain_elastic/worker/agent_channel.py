@@ -105,12 +105,9 @@ class AgentChannel:
                     self._unsent.setdefault(kind, text)
                     return
 
-    def next(self, timeout_s: float | None = None) -> WireMessage | None:
-        """Return the next message other than ``gather``; ``None`` if the agent is gone or the timeout expires."""
-        try:
-            return self._arrived.get(timeout=timeout_s)
-        except queue.Empty:
-            return None
+    def next(self) -> WireMessage | None:
+        """Wait for the next message other than ``gather``; return ``None`` if the agent is gone."""
+        return self._arrived.get()
 
     def close(self) -> None:
         """Close the connection."""

@@ -2,7 +2,7 @@
 
 A script keeps Horovod's ``hvd.elastic.run``, ``hvd.elastic.TorchState`` and ``state.commit()``. Their implementation is
 replaced: Horovod would ask its own driver for a place, over ports open to everyone. Here the agent assigns the place,
-and the members meet at a server of rank 0 on the agent's address.
+and the members meet at a store of rank 0 on the agent's address.
 """
 
 from __future__ import annotations
@@ -18,41 +18,38 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, Final
 
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
-from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.wire.network_interfaces import interface_of
 from bftrain_elastic.wire.worker_messages import FormGroup, GroupConfirmed, GroupJoined, TrainingDone
 from bftrain_elastic.worker import checkpoint_file
 from bftrain_elastic.worker.agent_channel import AgentChannel
-from bftrain_elastic.worker.lazy_torch import hvd, torch
-from bftrain_elastic.worker.process_groups import FORMING, GroupRank, cut, sockets
+from bftrain_elastic.worker.lazy_torch import dist, hvd, torch
+from bftrain_elastic.worker.process_groups import FORMING, GroupRank, GroupStore, cut, sockets
 from bftrain_elastic.worker.progress_report import GroupReport, Report
 from bftrain_elastic.worker.state import State, agree, compare_replicas, mark_large_values, report_in_memory
 from bftrain_elastic.worker.state_tree import StateTree, fold
 from bftrain_elastic.worker.state_values import REASON_LETTERS, StateGroup
 from bftrain_elastic.worker.training import ADDRESS, FOLDER, RegroupedTraining, is_caused_by_notice, once, reason_left
 
-_REQUEST_S: Final = 3.0  # time limit for a complete request
 _STUCK_S: Final = 3.0  # time for Horovod to notice cut connections
 _PLACES: Final = "rank_and_size"  # scope in which Horovod requests rank and size, from the second group of a process on
-_ARRIVED: Final = "arrived"  # key under which members announce their arrival
 _POLL_S: Final = 0.0025  # poll interval per member: the load of rank 0 is independent of their number
 _LONGEST_POLL_S: Final = 0.25
 
 
 class HorovodGroup(StateGroup):
-    """The group of this process, and its rendezvous server for the next group, which it may lead as rank 0."""
+    """The group of this process, and its store for the next group, which it may lead as rank 0."""
 
     def __init__(self, address: str) -> None:
         super().__init__()
         self._address = address
-        self.meeting = HorovodRendezvous(address)
+        self.meeting = GroupStore(address)
+        self._rendezvous: HorovodRendezvous | None = None  # set while this worker leads a group
         self._aborted = False  # a member of the forming group is dead
         self._rescue: Callable[[], object] | None = None  # set while Horovod connects the members
 
@@ -60,27 +57,48 @@ class HorovodGroup(StateGroup):
         """Join a new group; ``rescue`` is called if Horovod would abort the process meanwhile."""
         hvd.shutdown()
         self.place, self._before, self._aborted, self._joined = place, sockets(), False, True
-        host, port = store if place.rank else (self._address, self.meeting.port)
-        os.environ.update(environment(place, host, port))
         try:
-            if place.workers > 1:
-                wait_for_members(
-                    (host, port), place.rank, place.workers, FORMING.total_seconds(), lambda: self._aborted
-                )
+            os.environ.update(environment(place, *self._meet(store)))
             self._rescue = rescue
             with instead_of_abort(rescue):
                 hvd.init()
-        except (ValueError, NotAllCame) as error:  # Horovod raises ValueError when members are missing
+        except (ValueError, dist.DistError) as error:  # Horovod raises ValueError when members are missing
             raise HorovodInternalError(str(error)) from error
         finally:
             self._rescue = None
+
+    def _meet(self, store: Sequence[Any]) -> tuple[str, int]:
+        """Wait until all members have arrived at rank 0's ``store``; return the address of its rendezvous server.
+
+        Horovod aborts the process if a member does not arrive in time, so call this before ``hvd.init()``.
+        """
+        place, host, meeting = self.place, self._address, self.meeting.store
+        if place.rank:
+            host, port = store
+            meeting = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=FORMING)
+        meeting = dist.PrefixStore(f"horovod/{place.generation}", meeting)
+        if not place.rank:
+            self._rendezvous = HorovodRendezvous(host)
+            meeting.set("port", str(self._rendezvous.port))
+        meeting.add("arrived", 1)
+        deadline = time.monotonic() + FORMING.total_seconds()
+        while meeting.add("arrived", 0) < place.workers:
+            if self._aborted or time.monotonic() > deadline:
+                raise HorovodInternalError("no connection to the other members: not all of them arrived")
+            time.sleep(min(_LONGEST_POLL_S, _POLL_S * place.workers))
+        return host, int(meeting.get("port"))
+
+    def close_rendezvous(self) -> None:
+        """Stop listening for members of the group that this worker leads."""
+        if self._rendezvous is not None:
+            self._rendezvous.close()
+            self._rendezvous = None
 
     def leave(self, *, broken: bool = False) -> None:  # noqa: ARG002 - abort() has cut the connections of a broken one
         """Leave the group, and remove all its state."""
         hvd.shutdown()
         self._joined = False
-        self.meeting.close()
-        self.meeting = HorovodRendezvous(self._address)
+        self.close_rendezvous()
 
     def _reduced(self, numbers: Sequence[float], dtype: str, operation: str) -> list[Any]:
         box = torch.tensor(numbers, dtype=getattr(torch, dtype))
@@ -91,7 +109,9 @@ class HorovodGroup(StateGroup):
     def abort(self) -> None:
         """Cut the connections to all members, because one is dead. Callable from any thread."""
         if self._joined:  # a late call would break the next group before it forms
-            self._aborted = self.meeting.refusing = True
+            self._aborted = True
+            if self._rendezvous is not None:
+                self._rendezvous.refusing = True
             self.cut()
             self._end_if_stuck()
 
@@ -131,10 +151,6 @@ def environment(place: GroupRank, host: str, port: int) -> dict[str, str]:
         "HOROVOD_CROSS_SIZE": str(place.workers),
         **meeting,
     }
-
-
-class NotAllCame(ElasticError):
-    """A group cannot form: some of its members did not reach the rendezvous."""
 
 
 def host_name(rank: int, workers: int) -> str:
@@ -191,40 +207,8 @@ class _Handler(RendezvousHandler):  # type: ignore[misc]  # as above
         if scope == _PLACES:
             rank, workers = key.partition(":")[0].removeprefix("rank").split("of")
             return f"{rank},{workers},0,1,{rank},{workers}".encode()
-        if scope == _ARRIVED:
-            return b"all" if key == f"of{len(self.server.cache.get(_ARRIVED, ()))}" else None
         value: bytes | None = super()._get_value(scope, key)
         return value
-
-
-def wait_for_members(
-    meeting: tuple[str, int], rank: int, workers: int, timeout_s: float, given_up: Callable[[], bool]
-) -> None:
-    """Announce this member at the rendezvous, and wait until all members have arrived.
-
-    Horovod aborts the process if a member does not arrive in time, so call this before ``hvd.init()``.
-    """
-    deadline = time.monotonic() + timeout_s
-    arrived = False
-    while time.monotonic() < deadline and not given_up():
-        with suppress(OSError, HTTPException):  # rank 0 may not listen yet
-            arrived = arrived or _ask(meeting, "PUT", f"/{_ARRIVED}/rank{rank}") == HTTPStatus.OK
-            status = _ask(meeting, "GET", f"/{_ARRIVED}/of{workers}")
-            if status == HTTPStatus.OK and arrived:
-                return
-            if status == HTTPStatus.GONE:
-                raise NotAllCame("a member died while the group formed")
-        time.sleep(min(_LONGEST_POLL_S, _POLL_S * workers))
-    raise NotAllCame(f"no connection to the other members: not all {workers} connected within {timeout_s:g} s")
-
-
-def _ask(meeting: tuple[str, int], method: str, path: str) -> int:
-    connection = HTTPConnection(*meeting, timeout=_REQUEST_S)
-    try:
-        connection.request(method, path, b"" if method == "PUT" else None)
-        return connection.getresponse().status
-    finally:
-        connection.close()
 
 
 def end_process(last: Callable[[], object]) -> None:
@@ -310,7 +294,7 @@ class _HorovodTraining(RegroupedTraining):
             return self._serve(self._group.abort)
         finally:
             self._own.group.activity = "after train"
-            self._group.meeting.close()
+            self._group.close_rendezvous()
 
     def _reporter(self, place: GroupRank) -> Report:
         return GroupReport(self._channel, self._state, place, averages=False)  # a script may commit in its own way

@@ -23,8 +23,7 @@ FORMING: Final = timedelta(seconds=20)  # how long members may keep each other w
 TRAINING: Final = timedelta(minutes=30)  # timeout while they train; torch's own default
 # Names the way in which members send states and compare them: workers of a release with another way are not met,
 # so after an update of a running site, its workers train on without new ones
-_MEETING: Final = "bftrain/3"
-LEAST: Final = -(2**63)  # smallest number that members exchange
+_MEETING: Final = "bftrain/4"
 _TORCHS_HOOK: Final = "_distributed_excepthook"  # what torch sets as sys.excepthook when a group forms
 # What Gloo and NCCL say when another member is gone; Gloo has no error class of its own for it, but names its file
 _LOST: Final = (
@@ -128,8 +127,7 @@ class ProcessGroup:
         """Wait until all members have met, and remove the short timeout of the start."""
         self.largest(0)
         if self._joined:
-            with suppress(AttributeError):  # some versions of torch cannot change it
-                dist.distributed_c10d._set_pg_timeout(TRAINING)  # noqa: SLF001 - there is no public way
+            dist.distributed_c10d._set_pg_timeout(TRAINING)  # noqa: SLF001 - there is no public way
 
     def leave(self, *, broken: bool = False) -> None:
         """Leave the group, if any. Leaving a ``broken`` one releases members that wait for this one."""
@@ -165,12 +163,12 @@ class ProcessGroup:
         """Return the largest of each number over all members; all must pass equally many."""
         return numbers if self.place.workers == 1 else self._reduced(numbers, "int64", "MAX")
 
-    def gathered(self, numbers: Sequence[float]) -> list[list[float]]:
+    def gathered(self, numbers: Sequence[float], dtype: str = "float64") -> list[list[float]]:
         """Return the numbers of each member; all must pass equally many."""
         count, place = len(numbers), self.place
         rows = [0.0] * (count * place.workers)
         rows[place.rank * count : (place.rank + 1) * count] = numbers
-        rows = self.sums(rows)
+        rows = self._reduced(rows, dtype, "SUM")
         return [rows[start : start + count] for start in range(0, len(rows), count)]
 
     def sums(self, numbers: Sequence[float]) -> list[float]:
@@ -182,14 +180,6 @@ class ProcessGroup:
         dist.all_reduce(box, getattr(dist.ReduceOp, operation))
         found: list[Any] = box.tolist()
         return found
-
-    def same_as_first(self, numbers: Sequence[int]) -> list[int]:
-        """Return the ranks with the same numbers as rank 0; all must pass equally many."""
-        count, place = len(numbers), self.place
-        found = [LEAST] * (count * place.workers)
-        found[place.rank * count : (place.rank + 1) * count] = numbers
-        found = list(self.largest_each(found))
-        return [rank for rank in range(place.workers) if found[rank * count : (rank + 1) * count] == found[:count]]
 
 
 def lost(error: RuntimeError) -> bool:
@@ -259,9 +249,6 @@ def destroy_in_background() -> None:
     """Make torch forget all of its groups, and let a thread shut them down in torch's usual sequence."""
     names = dist.distributed_c10d._world.pg_names  # noqa: SLF001 - there is no public way to subgroups
     groups = sorted(names, key=names.__getitem__, reverse=True)
-    if not all(hasattr(one, "shutdown") for one in groups):  # an older torch
-        destroy_groups()
-        return
     _left.append(groups)
     _forget()
     restart_group_count()

@@ -286,7 +286,8 @@ class NativeTraining(RegroupedTraining):
     def _spread(self) -> None:
         """Send the state to the members that lack it."""
         step = self._own.progress.step if self._holds_state else NOTHING
-        sources = self._own.group.same_as_first([step, compared_values(self._state).digest()])
+        rows = self._own.group.gathered([step, compared_values(self._state).digest()], "int64")
+        sources = [rank for rank, row in enumerate(rows) if row == rows[0]]
         share_state(self._state, sources, fresh=not self._holds_state)
         self._holds_state = True
 

@@ -34,8 +34,7 @@ def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         ("run.sh", b"set -e\n"),
         ("run", b"#!/bin/bash -l\nmpirun ./a.out\n"),
         ("run.py", b"#!/usr/bin/env bash\n"),
-        ("a.out", b"\x7fELF\x02"),
-        ("job.yaml", b"steps: [1, 2]\nname: it's\n"),
+        ("a.out", b"\x7fELF\x02\x01\x01\0"),
         ("picture.png", b"\x89PNG\0\0" * 100_000),
     ],
 )
