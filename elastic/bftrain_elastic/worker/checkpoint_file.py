@@ -106,8 +106,8 @@ def _is_being_written(path: Path) -> bool:
 
 def step_of(folder: Path) -> int | None:
     """Return the step of the state in ``folder``, or ``None``. Needs no torch."""
-    header = _header_of(folder)
-    return int(header["step"]) if header else None
+    step = version_of(folder)[1]
+    return None if step < 0 else step
 
 
 def load(folder: Path) -> SavedCommit | None:
@@ -126,12 +126,14 @@ def read(file: BinaryIO, where: str) -> SavedCommit:
 
 def version_of(folder: Path) -> tuple[int, int]:
     """Return the lineage and step of the state in ``folder``, which rise with newer states; -1 without a state."""
-    header = _header_of(folder)
-    return (int(header.get("lineage", 0)), int(header["step"])) if header else (-1, -1)
+    with suppress(FileNotFoundError), (folder / NAME).open("rb") as file:
+        header = _header(file, str(folder / NAME))
+        return int(header.get("lineage", 0)), int(header["step"])
+    return -1, -1
 
 
 def _refuse_if_superseded(folder: Path, lineage: int) -> None:
-    if int(_header_of(folder).get("lineage", 0)) > lineage:
+    if version_of(folder)[0] > lineage:
         raise Superseded("another run of this task went on from here", where=str(folder / NAME))
 
 
@@ -145,13 +147,6 @@ def _sync(folder: Path) -> None:
             raise
     finally:
         os.close(number)
-
-
-def _header_of(folder: Path) -> dict[str, Any]:
-    """Read the header of the state in a folder; empty if there is no state."""
-    with suppress(FileNotFoundError), (folder / NAME).open("rb") as file:
-        return _header(file, str(folder / NAME))
-    return {}
 
 
 def _header(file: BinaryIO, where: str) -> dict[str, Any]:
