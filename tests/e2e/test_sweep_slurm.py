@@ -42,6 +42,7 @@ def test_the_table_is_the_same_though_a_job_is_lost(slurm_cluster: Slurm, tmp_pa
     wait_until(lambda: len(at_work(tmp_path)) == 2, "two jobs are held")
     (certificates,) = (tmp_path / "out").glob(".certificates-*")
     assert certificates.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in certificates.iterdir()} == {0o600}
     logs = "\n".join(path.read_text() for path in (tmp_path / "out" / "worker-logs").iterdir())
     (place,) = set(re.findall(r"Registered to: +tls://(\S+)", logs))
     with pytest.raises((ssl.SSLError, ConnectionError)):

@@ -62,9 +62,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
     "bad_value": _doubtful_row("impossible values: an end before the start, a number of nodes, an unknown state"),
     "malformed": _doubtful_row("rows that are not of this format, or longer than a megabyte"),
     "does_not_fit": _doubtful_row(
-        "jobs or nodes that do not fit these nodes, or have no measured speed there",
-        "left out",
-        "--nodes or --kinds",
+        "jobs or nodes that do not fit these nodes, or have no measured speed there", "left out", "--nodes or --kinds"
     ),
     # assumptions and repairs
     "truncated": _doubt(

@@ -77,7 +77,8 @@ class DaskExecutor:
         with tempfile.TemporaryDirectory(prefix=".certificates-", dir=self.folder) as certificates:
             security = dask.Security.temporary()
             for name in ("tls_ca_file", "tls_worker_cert", "tls_worker_key"):
-                path = Path(certificates, name).absolute()  # the folder is private
+                path = Path(certificates, name).absolute()
+                path.touch(mode=0o600)
                 path.write_text(getattr(security, name))
                 setattr(security, name, str(path))
             worker = [*(site.get("worker-extra-args") or ()), "--dashboard-address", _LOCAL]
