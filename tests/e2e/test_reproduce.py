@@ -19,6 +19,9 @@ from bftrain_replay.reproducing.blox import draw as blox_jobs
 from bftrain_replay.reproducing.experiment import Request, published
 from bftrain_replay.reproducing.gavel import STREAMS, Stream, draw
 from bftrain_replay.reproducing.pollux import tasks as pollux_tasks
+from bftrain_replay.reproducing.results import run_all
+from bftrain_replay.sweeping.sweep import PreparedSweep
+from bftrain_replay.sweeping.sweep_table import PointRow, PointState
 from tests.helpers.chromium import STICKING_OUT, Chromium, lacking
 from tests.helpers.in_process import CommandLine
 from tests.helpers.program import on_terminal, start
@@ -121,6 +124,20 @@ def test_an_interrupted_run_continues(reproduce: Reproduce, tmp_path: Path) -> N
     output = reproduce(*words[1:])
     assert (output["runs"], output["done"]) == (5, 5)
     assert outcomes(tmp_path / "out")[: len(kept)] == kept
+
+
+def test_no_load_is_started_after_an_interruption(tmp_path: Path) -> None:
+    figures = EXPERIMENTS["gavel"].prepare(Request(folder=tmp_path, figures=("rounds",), seeds=(0,)))
+    sweeps = []
+
+    def interrupted(sweep: PreparedSweep, _: bool) -> list[PointRow]:
+        sweeps.append(sweep)
+        return [PointRow(point, PointState.OPEN, "", {}) for point in sweep.points]
+
+    rows = run_all("", figures, interrupted)
+    assert len(sweeps) == 1
+    assert {row.state for row in rows.values()} == {PointState.OPEN}
+    assert len(rows) == len(figures[0].points) > len(sweeps[0].points)
 
 
 @pytest.mark.parametrize(

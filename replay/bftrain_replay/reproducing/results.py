@@ -52,7 +52,8 @@ def run_all(
     """Run all points, each once, lower loads first; return their rows by key.
 
     ``run`` gets a sweep, and whether it must run point by point, without the cache, to measure times. Loads above a
-    saturated one are not simulated: they have its row.
+    saturated one are not simulated: they have its row. Once a point stays open, the run was interrupted, and all
+    others have its row.
     """
     rows: dict[bytes, PointRow] = {}
     for timed in (False, True):
@@ -66,6 +67,9 @@ def run_all(
         while wave := [key for keys in loads.values() for key in keys[:_LOADS_AT_ONCE]]:
             spec = {"title": title, "cases": [dict(points[key].options) for key in wave]}
             rows |= zip(wave, run(PreparedSweep.of(spec, FOLDER), timed), strict=True)
+            if unfinished := [rows[key] for key in wave if rows[key].state is PointState.OPEN]:
+                others = (_key(point) for figure in figures for point in figure.points)
+                return dict.fromkeys(others, unfinished[0]) | rows
             for keys in loads.values():
                 done = [rows[key] for key in keys[:_LOADS_AT_ONCE]]
                 del keys[:_LOADS_AT_ONCE]
