@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
     from bftrain.values.problem import AllocationProblem
-    from bftrain.values.table import ValueTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +62,22 @@ def linear_sum(expressions: Iterable[LinearExpression]) -> LinearExpression:
     return LinearExpression(MappingProxyType(terms), constant)
 
 
+class SizeColumns(Protocol):
+    """The meaning of each column of a value table."""
+
+    @property
+    def nodes(self) -> NDArray[np.int64]:
+        """Number of nodes of each column."""
+
+    @property
+    def kind_of(self) -> NDArray[np.int64]:
+        """Index of the node kind of each column, among the table's kinds; -1 for the column without nodes."""
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """Values by task (row) and column; ``-inf`` where the size is not allowed."""
+
+
 class CouplingModel(Protocol):
     """The optimisation model under construction. Sizes, minima, maxima and the pool are already constrained.
 
@@ -71,9 +86,12 @@ class CouplingModel(Protocol):
     ``table.kind_of``.
     """
 
-    table: ValueTable
     problem: AllocationProblem
     width: int  # number of columns; with one kind of nodes these are the sizes 0, 1, ..., width - 1
+
+    @property
+    def table(self) -> SizeColumns:
+        """The meaning of the columns."""
 
     def value(self, task: int) -> LinearExpression:
         """Return the table entry of the chosen size: value over the horizon minus rescaling costs."""
