@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bftrain import BadInput, EventLog, NodeState, TaskSpec, rounds
+from bftrain_replay.rounds import gavel_shares
+from bftrain_replay.rounds.pair_shares import PairModels
 from bftrain_solvers.knapsack import compiled_knapsack
+from bftrain_solvers.knapsack.library_file import compile_library
+from bftrain_solvers.sharing.rising import ShareDemands
 from tests.helpers.round_cases import gang
 from tests.unit.replay.cases import LogBuilder
 
@@ -208,3 +214,17 @@ def test_shares_like_gavels_need_compiled_code(policy: str, monkeypatch: pytest.
     monkeypatch.setattr(compiled_knapsack, "compiled_library", lambda: None)
     with pytest.raises(BadInput, match=r"^like: needs compiled code: "):
         ends({"v": 1}, [gang("a", 600.0, speeds={"v": 1.0})], policy=policy)
+
+
+def test_shares_are_equal_to_the_last_bit_on_processors_without_avx2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = np.random.default_rng(1)
+    market = ShareDemands(draw.uniform(1.0, 9.0, (16, 3)), draw.choice((1.0, 2.0), 16), np.array([4.0, 3.0, 5.0]))
+    pairs = PairModels(np.arange(16), draw.uniform(0.5, 5.0, (16, 16, 3, 2)))
+    wide = gavel_shares.max_min_shares("max-min-packed", market, np.ones(16), pairs)
+    monkeypatch.setenv("CC", "cc -DNARROW")
+    narrow_library = ctypes.PyDLL(str(compile_library(tmp_path)))
+    monkeypatch.setattr(compiled_knapsack, "compiled_library", lambda: narrow_library)
+    narrow = gavel_shares.max_min_shares("max-min-packed", market, np.ones(16), pairs)
+    assert [each.tobytes() for each in narrow] == [each.tobytes() for each in wide]
