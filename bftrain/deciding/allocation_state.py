@@ -9,7 +9,6 @@ import msgspec
 
 from bftrain.deciding.admission_control import AdmissionSnapshot
 from bftrain.deciding.node_stay import NodeStay
-from bftrain.deciding.placement import NeighbourPlacement
 from bftrain.deciding.pool import NodePool
 from bftrain.deciding.task_table import TaskEntry, TaskHistory, TaskTable
 from bftrain.errors import BadInput
@@ -84,11 +83,6 @@ class AllocationState:
         self.pool = NodePool()
         self.task_table = TaskTable(place_of)
         self.notes: list[str] = []
-
-    @property
-    def keeps_neighbours(self) -> bool:
-        """Whether the placement is ``neighbours``."""
-        return type(self._placement) is NeighbourPlacement
 
     def knows(self, task: str) -> bool:
         """Return whether a task is unfinished; add a note if not."""

@@ -93,7 +93,8 @@ def _raise_worst_off(scores_of: Scores, table: ValueTable, *, all_in_turn: bool 
     With ``all_in_turn``, once the worst-off task cannot be raised, the next task is, and so on. Otherwise the number of
     considered tasks is one more than must wait for lack of nodes: a task without nodes must not make all plans equal.
     """
-    scores, counts = scores_of(table)
+    benefits, counts = scores_of(table)
+    scores = np.where(np.isfinite(table.values), benefits, -np.inf)
     counted = raisable(scores, counts)
     first = None if all_in_turn else count_waiting(table, scores, counted) + 1
     coupling = LevelCoupling(counted=counted, spare=_spare(table), first=first)
@@ -123,10 +124,6 @@ def _raise_worst_off_user(table: ValueTable) -> ValueTable:
     )
     coupling = GroupLevels(groups=groups, spare=_spare(table), one_kind=len(problem.by_kind) == 1)
     return ValueTable(problem=problem, values=scores, coupling=coupling)
-
-
-def _allowed(table: ValueTable, scores: Entries) -> Entries:
-    return np.where(np.isfinite(table.values), scores, -np.inf)
 
 
 def _lowered(table: ValueTable, entries: Entries, by: Callable[[NDArray[np.int64], Entries], Entries]) -> Entries:
@@ -171,7 +168,7 @@ def _service(table: ValueTable, weights: Entries) -> tuple[Entries, NDArray[np.b
     counts = (per > 0.0) & (task_field(table, "weight") > 0.0)
     per = np.where(counts, per, 1.0)
     entries = (task_field(table, "done_samples")[:, None] + _less_turns(table)) / per[:, None]
-    return _allowed(table, entries), counts
+    return entries, counts
 
 
 def service(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
@@ -184,7 +181,7 @@ def node_time(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
     weights = task_field(table, "weight")
     held = task_field(table, "held_node_s")
     entries = (held[:, None] + _less_turns(table)) / np.where(weights > 0.0, weights, 1.0)[:, None]
-    return _allowed(table, entries), weights > 0.0
+    return entries, weights > 0.0
 
 
 def speedup(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
@@ -192,7 +189,7 @@ def speedup(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
     alone = np.array([speed_of_one(task) for task in table.problem.tasks])
     weights = task_field(table, "weight")
     entries = table.values / (alone * np.where(weights > 0.0, weights, 1.0))[:, None]
-    return _kept_in_turn(table, _allowed(table, entries)), weights > 0.0
+    return _kept_in_turn(table, entries), weights > 0.0
 
 
 def on_time(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
@@ -211,14 +208,14 @@ def on_time(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
     alone_s = (done + work) / isolated
     will_take = age[:, None] * thr + np.where(known, work, 1.0)[:, None]
     entries = np.where(known[:, None], alone_s[:, None] * thr / will_take, thr / isolated[:, None])
-    return _kept_in_turn(table, _allowed(table, entries * weights[:, None])), counts
+    return _kept_in_turn(table, entries * weights[:, None]), counts
 
 
 def pace(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
     """Return ``thr / work``, the inverse time to completion. Tasks of unknown length or weight 0 do not count."""
     work = task_field(table, "work_left_samples")
     entries = _speeds(table) / np.where(work > 0.0, work, 1.0)[:, None]
-    return _kept_in_turn(table, _allowed(table, entries)), (work > 0.0) & (task_field(table, "weight") > 0.0)
+    return _kept_in_turn(table, entries), (work > 0.0) & (task_field(table, "weight") > 0.0)
 
 
 def _speeds(table: ValueTable) -> Entries:

@@ -102,7 +102,7 @@ class Harvester:
         self.longest_start_s = inf if self._fits_costs else self._horizon_s / 2.0
         self._node_stay = NodeStay()
         self._limits = limits or Limits()
-        self._place_of = place_of
+        self._place_of, self._placement = place_of, placement
         self._clock = clock or (lambda: 0.0)
         asked = objective_capabilities(objective)
         able = [solver_capabilities(part) for part in (solver, fallback) if part is not None]
@@ -132,7 +132,7 @@ class Harvester:
     def default_parts(self) -> DefaultParts | None:
         """The parts of a Harvester without any events so far, if all are default ones; otherwise ``None``."""
         objective, most = self._tabulator.objective, self._admission.oldest_tasks
-        special = self.uses_history or self._takes_turns or not self._state.keeps_neighbours
+        special = self.uses_history or self._takes_turns or self._placement is not neighbours
         asked = objective_capabilities(objective)
         of_all = asked.any_coupling or asked.level_coupling or hasattr(objective, "recast")
         if of_all or most is None or special or self._changes or self.time_s > -inf:

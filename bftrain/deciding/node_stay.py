@@ -11,8 +11,7 @@ effects.
 from __future__ import annotations
 
 import math
-from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -57,14 +56,11 @@ class NodeStay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Return the cost fit if competing tasks hold ``nodes_each`` nodes on average."""
         changes = min(max(nodes_each / 2.0, 1.0), _MOST_CHANGES)  # nodes seldom leave one by one
         expected_s = self.expected_s
-        return _cost_fit(expected_s, _rounded(expected_s / changes))
+        return CostFit(expected_s, _rounded(expected_s / changes))
 
 
-class CostFit(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Parameters of fitted costs: a node stays ``stay_s`` on average, and a task keeps a size for ``size_lasts_s``.
-
-    Equal parameters share one object, so caches by fit need no comparison of numbers.
-    """
+class CostFit(NamedTuple):
+    """Parameters of fitted costs: a node stays ``stay_s`` on average, and a task keeps a size for ``size_lasts_s``."""
 
     stay_s: float
     size_lasts_s: float
@@ -79,11 +75,6 @@ def costs_of(task: TaskSpec | CompetingTask, fit: CostFit | None) -> tuple[float
         HORIZON_S * math.sqrt(task.shrink_cost_s / fit.size_lasts_s),
         HORIZON_S * task.start_cost_s / (fit.stay_s + task.start_cost_s),
     )
-
-
-@cache
-def _cost_fit(stay_s: float, size_lasts_s: float) -> CostFit:
-    return CostFit(stay_s=stay_s, size_lasts_s=size_lasts_s)
 
 
 def _rounded(seconds: float) -> float:
