@@ -24,7 +24,7 @@ RENAMED: Final = {
     "usage": "task usage",
 }
 _FULL_COMMANDS: Final = {"export": "report DIR -o FILE.json"}  # present names that need an option
-_RESUBMIT: Final = "cancel the task, and submit it again with --set folder=FOLDER: it continues from its saved state"
+_RESUBMIT: Final = "cancel the task, and submit it again with --folder FOLDER: it continues from its saved state"
 REMOVED: Final = {
     "api": "use bftrain live --example openapi, grafana or alerts",
     "top": "use bftrain status --watch, or bftrain live page",

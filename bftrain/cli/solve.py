@@ -77,19 +77,19 @@ def command(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Divide a pool of nodes among competing tasks, as in one decision ("-" reads stdin).
 
-    A problem with node counts by kind is divided by time.
+    In a problem with `nodes` by kind instead of `pool`, tasks share the time on each kind.
     """
     data, where = problem_file.read(), name_of(problem_file)
     fields = with_shares({"shares": shares})
     has_kinds = _has_kinds(data)
     if policy is not None and not has_kinds:
         fix = "choose an objective: --objective"
-        raise UsageError("is for problems that count nodes by kind", where="--policy", fix=fix)
+        raise UsageError("is for problems with `nodes` by kind", where="--policy", fix=fix)
     if has_kinds:
         given = {"--objective": objective, "--solver": None if solver == _SOLVER else solver}
         for name in (name for name, value in given.items() if value is not None):
             fix = "choose a policy: --policy"
-            raise UsageError("a problem with node kinds has none", where=name, fix=fix)
+            raise UsageError("a problem with `nodes` by kind has none", where=name, fix=fix)
         _share(data, where, policy, fields, out)
         return
     from msgspec.structs import replace

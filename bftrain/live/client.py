@@ -193,7 +193,7 @@ class Client:
         return NotAvailable(
             f"no live run answers{within}: {why or error}",
             where=self._address,
-            fix=f"bftrain live --config FILE starts one; set {VARIABLE} to the socket of another user's",
+            fix=f"bftrain live --config FILE starts one; to use another user's run, set {VARIABLE} to its socket",
         )
 
 

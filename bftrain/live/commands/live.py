@@ -154,7 +154,7 @@ def resume(client: Client, out: Output) -> None:
     cls=DocumentedCommand,
     example="bftrain live page\nbftrain live page --live http://login1:8471",
     epilog="The address grants your rights, so use it only in your browser. "
-    "On another machine: ssh -L 8765:127.0.0.1:8765 THIS_MACHINE, and open the address there.",
+    "On another machine: ssh -L PORT:127.0.0.1:PORT THIS_MACHINE with its port, and open it there.",
 )
 @talks
 def page(client: Client, out: Output) -> None:

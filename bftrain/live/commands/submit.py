@@ -78,7 +78,7 @@ def _lines(_context: click.Context, _parameter: click.Parameter, value: tuple[st
 
 @click.command(
     cls=DocumentedCommand,
-    example="bftrain submit cnn.py --nodes 1:8 --work 5e7 -- --epochs 90\nbftrain submit tasks.toml --wait",
+    example="bftrain submit cnn.py --nodes 1:8 --work 5e7 -- --steps 5000\nbftrain submit tasks.toml --wait",
     epilog="WHAT is a task file (.toml, see docs/how-to/live.md), a script with suffix .py, or for --launcher process "
     "any command. Arguments after -- are passed to the script. --set takes the keys of a task file: "
     "docs/reference/formats.md.",

@@ -230,7 +230,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     state: Annotated[str, said("State of the node.", schema={"enum": _NODE_STATES})]
-    task: Annotated[str, said("Task on the node, if it is yours.")] = ""
+    task: Annotated[str, said("Name of the task on the node, if you may see that task.")] = ""
     agent: Annotated[bool, said("Whether an agent runs there.")] = False
     until_s: Annotated[float | None, said("Expected departure, if known; seconds since 1970.")] = None
     kind: Annotated[str, said("Node kind, if the site defines kinds; other: not listed.")] = ""

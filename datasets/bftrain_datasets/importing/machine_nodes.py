@@ -496,7 +496,7 @@ def checked_names(names: Sequence[str]) -> list[str]:
     """Return the non-empty names; raise ``ValueError`` if one is not a node name."""
     found = [name for name in names if name]
     if not found or not all(name.isprintable() and " " not in name and len(name) < LONGEST_NAME for name in found):
-        raise ValueError("it has no node")
+        raise ValueError("it is no list of node names")
     return found
 
 

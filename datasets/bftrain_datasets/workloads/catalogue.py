@@ -91,7 +91,7 @@ def _scalability(path: Path, options: CatalogueOptions) -> Profile:
             per_node=batch,
             fixed_share=fixed_share(step_s[smallest], curve),
         )
-    source = f"{path.name}: GPUs, batch {batch} a GPU"
+    source = f"{path.name}: sizes in GPUs, batch {batch} per GPU"
     return Profile(name=name, curve=curve, grow_cost_s=0.0, shrink_cost_s=0.0, source=source, batch=scaling)
 
 

@@ -39,7 +39,7 @@ _FORM: Final = """use a table such as {"v100": {"('ResNet-18 (batch size 64)', 1
 
 @dataclass(frozen=True, slots=True)
 class SpeedTable:
-    """``rates`` by ``[kind][model][gang]`` in steps/s; 0 means that the model needs more nodes."""
+    """``rates`` by ``[kind][model][gang]`` in steps/s; 0 means that the model needs a larger gang."""
 
     rates: Mapping[str, Mapping[str, Mapping[int, float]]]
     source: ProvenanceSource
@@ -99,7 +99,11 @@ def load_pair_speeds(path: Path) -> tuple[PairSpeeds, ...]:
                 if one <= other and gang == others:
                     found.setdefault((short(one), short(other), gang), {})[kind] = pair
     if not found:
-        raise BadInput("has no speeds of pairs", where=str(path), fix="use a table such as Gavel's, with such columns")
+        raise BadInput(
+            "has no speeds of pairs",
+            where=str(path),
+            fix="""use entries such as {"('A', 1)": {"('B', 1)": [0.8, 0.7]}}""",
+        )
     return tuple(PairSpeeds(models=key[:2], nodes=key[2], speeds=speeds) for key, speeds in found.items())
 
 
@@ -178,7 +182,9 @@ class SizedTask:
 class TaskSizing:
     """Computes sizes of jobs for the node kinds in ``rates``; a single kind stands for all nodes.
 
-    ``reference`` has the speeds for the ideal duration; ``spread`` returns a model's speeds by hosts, if they count.
+    Gangs count GPUs, of which ``per_node`` make a node. Jobs that need more than ``nodes`` nodes are skipped; with
+    ``elastic`` all measured gangs are allowed. ``reference`` has the speeds for the ideal duration; ``spread`` returns a
+    model's speeds by hosts, if they count.
     """
 
     rates: Mapping[str, Mapping[str, Mapping[int, float]]]

@@ -23,7 +23,7 @@ from bftrain_elastic.wire.authenticated_stream import ALIVE, AuthenticatedStream
 from bftrain_elastic.wire.messages import Message, WireMessage
 from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 
-# Maximum number of unauthenticated connections: after a restart, all agents of a large site connect within half a
+# Maximum number of unregistered connections: after a restart, all agents of a large site connect within half a
 # second. They never use more than a quarter of the file descriptors.
 _STRANGERS: Final = 8192
 _ACCEPTS_PER_TURN: Final = 64  # connections accepted before their data is read
@@ -110,7 +110,7 @@ class AgentListener:
 
     def _greet(self, accepted: socket.socket) -> None:
         if len(self._strangers) >= min(_STRANGERS, self._descriptors // 4):  # silent ones must not keep agents out
-            next(iter(self._strangers)).end("it did not authenticate, and other clients wait")
+            next(iter(self._strangers)).end("it did not register, and other clients wait")
         connection = AgentConnection(self.selector, accepted, self.secret, self._arrived, self._lost)
         self._connections[connection] = self._strangers[connection] = None
 
@@ -127,7 +127,7 @@ class AgentListener:
             connection.end(str(error))
         except Exception:  # noqa: BLE001 - an error with one agent must not end the others
             traceback.print_exc()
-            connection.end("it sent a message that this manager does not know")
+            connection.end("its message could not be processed: see the manager's log")
 
     def _lost(self, connection: AgentConnection, reason: str) -> None:
         self._connections.pop(connection, None)

@@ -135,14 +135,14 @@ class State(StateBase):
     def commit(self) -> None:
         """Mark a safe point: a place to stop, and to return to if a worker dies.
 
-        All workers must call it. On return each worker has an in-memory copy; copies of large states are limited to 5 %
-        of run time. One worker also writes the state to the task's folder, unless that happened recently.
+        All workers must call it. Several workers keep in-memory copies; copies of large states take at most 5 % of run
+        time, so some commits have none. One worker also writes the state to the task's folder, unless that happened recently.
         """
         own = inner(self)
         own.group.activity = "commit"
         own.group.commits += 1
         now = time.monotonic()
-        if own.group.committed_at:  # a single long commit is soon forgotten
+        if own.group.committed_at:  # time between commits; a single long one is soon forgotten
             own.group.pace_s = max(now - own.group.committed_at, own.group.pace_s / 2)
         own.group.committed_at = now
         if own.progress.step == own.progress.commit_step:  # scripts without reports still make progress
@@ -377,7 +377,7 @@ def _parameters(value: Any) -> Iterator[Any]:  # noqa: ANN401 - a model, an opti
 
 
 def with_parts(values: Iterable[Any], depth: int = 2) -> Iterator[Any]:
-    """Yield values, and the parts of values with a state_dict."""
+    """Yield values, and the parts of lists, dicts and objects with a state_dict."""
     for value in values:
         yield value
         if not depth or callable(getattr(value, "parameters", None)):

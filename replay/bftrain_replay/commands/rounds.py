@@ -49,7 +49,7 @@ _OTHERS: Final = ("running", "waiting", "not_arrived")
 @click.command(
     cls=DocumentedCommand,
     example="bftrain rounds --cluster v100=36,k80=4 --tasks tasks.toml --policy las\n"
-    "bftrain rounds log.npz --tasks tasks.toml --gang max",
+    "bftrain rounds log.npz --tasks tasks.toml --set gang=max",
     epilog="DIR gets summary.json, config.toml, report.html and the tables tasks, rounds, over_time and users; "
     "docs/how-to/rounds.md explains them. Ctrl-C stops early and keeps the results.",
 )

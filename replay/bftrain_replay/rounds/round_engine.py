@@ -181,7 +181,7 @@ class RoundEngine:
         if state.overload:
             self.ended = OVERLOAD
         elif state.too_long:
-            self._compiled = None  # the engine's own rounds count further
+            self._compiled = None  # more rounds than compiled code can count
         elif not (state.steps or tasks or self._why_to_end()):
             raise Fault("compiled rounds made no progress", where=round_at(self.now_s, self._settings.round_s))
 

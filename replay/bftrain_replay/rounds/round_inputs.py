@@ -169,7 +169,7 @@ def _gang(task: TaskSpec, chosen: str) -> TaskSpec:
         raise BadInput(
             f"runs on {task.min_nodes} to {task.max_nodes} nodes, and in rounds a task has one size",
             where=f"task '{task.name}'",
-            fix=f"--gang {SMALLEST} or --gang {LARGEST} chooses it for all tasks",
+            fix=f"choose it for all tasks: --set gang={SMALLEST} or --set gang={LARGEST}",
         )
     size = task.max_nodes if chosen == LARGEST else task.min_nodes
     return msgspec.structs.replace(task, min_nodes=size, max_nodes=size)

@@ -211,7 +211,12 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         first = int(ends[0] or 0)
         last = int(ends[1]) if ends[1] else max(count - 1, first)
         if first > last:
-            checks.reject(self, "measure", f"is {self.measure!r}", "write two places counted from 0, such as 50:149")
+            checks.reject(
+                self,
+                "measure",
+                f"is {self.measure!r}",
+                "write the first and last task, counted from 0 by arrival, such as 50:149",
+            )
         return first, last
 
     def check_measured(self, count: int) -> None:

@@ -82,7 +82,7 @@ def _signed(amount: float, form: Callable[[float], str], *, signed: bool) -> str
 
 
 class WeeklyHarvest(msgspec.Struct, frozen=True, kw_only=True):
-    """Node-hours of work that counts in a week, and the number and length of the blocks behind the interval."""
+    """Useful node-hours a week, and the number and length of the blocks behind the interval."""
 
     harvest: EstimatedFigure
     block: str
@@ -97,7 +97,7 @@ class WeeklyHarvest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimeBlocks(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """Blocks of observed time (weeks or days): starts and stops in seconds since the log's start, and their length.
+    """Blocks of observed time (weeks or days): starts and stops in seconds since the replay's start, and their length.
 
     ``week`` is the week number of each day, if whole weeks are drawn nevertheless.
     """

@@ -1,6 +1,6 @@
 """Ledger: the use of every idle node-second of the log, and the growth of the harvest.
 
-The ledger has one row for each interval between two moments: the number of idle nodes, the number working, and the
+The ledger has one row for each interval between two moments: the numbers of idle and of allocated nodes, and the
 unused nodes by reason. :meth:`Ledger.check` verifies that the rows add up to the log.
 
 The harvest is recorded at the boundaries of a fixed number of equal intervals of a log. Recording is free between
@@ -35,7 +35,7 @@ class UnusedReason(StrEnum):
     BELOW_MINIMUM = "below_minimum"  # a waiting task needs more nodes than are left
     NOT_WORTH = "not_worth"  # a task could have used it; the decision was against it
     UNDECIDED = "undecided"  # the decision had not yet taken effect
-    OTHER_KIND = "other_kind"  # tasks that want more run on nodes of other kinds, or hold some; only where kinds differ
+    OTHER_KIND = "other_kind"  # tasks that want more can only use other kinds, or have nodes of another kind
 
 
 PLAIN: Final = tuple(
@@ -55,7 +55,7 @@ class Ledger:
         self._end_s: float | None = None
 
     def open(self, now_s: float, pool: int, used: int, unused: dict[UnusedReason, int]) -> None:
-        """Start an interval with ``used`` of ``pool`` nodes working; ``unused`` counts the rest by reason."""
+        """Start an interval with ``used`` of ``pool`` nodes allocated; ``unused`` counts the rest by reason."""
         if used < 0 or used + sum(unused.values()) != pool:
             raise Fault(f"{used} used and {unused} unused nodes do not make {pool}", where=f"at {now_s!r} s")
         counts = [unused.get(reason, 0) for reason in self._reasons] if unused else self._none
@@ -84,7 +84,7 @@ class Ledger:
 
     @property
     def used(self) -> NDArray[np.int64]:
-        """Working nodes in each interval."""
+        """Allocated nodes in each interval."""
         return self._rows.column("used").astype(np.int64)
 
     @property

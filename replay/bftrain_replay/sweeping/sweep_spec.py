@@ -298,7 +298,8 @@ def _check_together(spec: SweepSpec) -> None:
         if name in spec.axes and places:
             raise document.wrong("also has values in [grid]", *places[0], fix="omit one")
         if name in spec.fixed:
-            raise document.wrong("is also in [fixed]", *spec.place_of(name), fix="omit one")
+            place = "at the top of the file" if name in INPUTS else "in [fixed]"
+            raise document.wrong(f"is also {place}", *spec.place_of(name), fix="omit one")
     for names in (("log", "cluster"), ("tasks",)):
         everywhere = any(name in spec.fixed or name in spec.axes for name in names)
         if not everywhere and not all(any(name in case for name in names) for case in spec.cases):
@@ -461,7 +462,8 @@ def _point(spec: SweepSpec, chosen: Options) -> SweepPoint:
         is_number = name == "cluster" and isinstance(value, int)  # number of nodes
         text = str(value) if is_number else value
         if not isinstance(text, str):
-            raise spec.wrong(f"must be text, not {value!r}", name)
+            kinds = "text or a whole number" if name == "cluster" else "text"
+            raise spec.wrong(f"must be {kinds}, not {value!r}", name)
         texts[name] = text
     end_s = None if until_s is None else float(until_s)
     point = SweepPoint(options={}, settings=settings, until_s=end_s, changes=changes, **texts)
