@@ -130,7 +130,7 @@ def test_no_load_is_started_after_an_interruption(tmp_path: Path) -> None:
     figures = EXPERIMENTS["gavel"].prepare(Request(folder=tmp_path, figures=("rounds",), seeds=(0,)))
     sweeps = []
 
-    def interrupted(sweep: PreparedSweep, _: bool) -> list[PointRow]:
+    def interrupted(sweep: PreparedSweep, _: object) -> list[PointRow]:
         sweeps.append(sweep)
         return [PointRow(point, PointState.OPEN, "", {}) for point in sweep.points]
 

@@ -183,8 +183,8 @@ class TaskSizing:
     """Computes sizes of jobs for the node kinds in ``rates``; a single kind stands for all nodes.
 
     Gangs count GPUs, of which ``per_node`` make a node. Jobs that need more than ``nodes`` nodes are skipped; with
-    ``elastic`` all measured gangs are allowed. ``reference`` has the speeds for the ideal duration; ``spread`` returns a
-    model's speeds by hosts, if they count.
+    ``elastic`` all measured gangs are allowed. ``reference`` has the speeds for the ideal duration; ``spread``
+    returns a model's speeds by hosts, if they count.
     """
 
     rates: Mapping[str, Mapping[str, Mapping[int, float]]]

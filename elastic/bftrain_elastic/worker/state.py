@@ -136,7 +136,7 @@ class State(StateBase):
         """Mark a safe point: a place to stop, and to return to if a worker dies.
 
         All workers must call it. Several workers keep in-memory copies; copies of large states take at most 5 % of run
-        time, so some commits have none. One worker also writes the state to the task's folder, unless that happened recently.
+        time, so some commits have none. One worker also writes the state to the task's folder, unless it did recently.
         """
         own = inner(self)
         own.group.activity = "commit"

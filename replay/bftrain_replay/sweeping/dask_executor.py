@@ -28,7 +28,6 @@ from bftrain_replay.sweeping.sweep_passes import PassOutcome, PassStopped, Stopp
 SLURM: Final = "slurm"
 _LOCAL: Final = "127.0.0.1:0"
 _JOB: Final = {"job_name": "bftrain-sweep", "cores": 1, "processes": 1, "memory": "2 GiB"}
-_SCHEDULER: Final = {"scheduler_options": {"dashboard_address": _LOCAL}}
 # Lost jobs are replaced soon; large inputs are sent once each
 _SET: Final = {"distributed.deploy.lost-worker-timeout": "1s", "distributed.admin.large-graph-warning-threshold": "1TB"}
 _TEST: Final = ("sbatch", "--test-only")  # prints the reason for which Slurm would reject a job
@@ -74,6 +73,7 @@ class DaskExecutor:
 
         signal.signal(signal.SIGINT, handler)  # the import has replaced it
         site, logs = dask.config["jobqueue"]["slurm"], self.folder / "worker-logs"
+        host = {} if self.options.get("interface") or site.get("interface") else {"host": dask.utils.get_ip()}
         with tempfile.TemporaryDirectory(prefix=".certificates-", dir=self.folder) as certificates:
             security = dask.Security.temporary()
             for name in ("tls_ca_file", "tls_worker_cert", "tls_worker_key"):
@@ -83,8 +83,9 @@ class DaskExecutor:
                 setattr(security, name, str(path))
             worker = [*(site.get("worker-extra-args") or ()), "--dashboard-address", _LOCAL]
             own = {"log_directory": str(logs), "worker_extra_args": worker, "security": security}
+            own["scheduler_options"] = {"dashboard_address": _LOCAL, **host}
             try:
-                cluster = SLURMCluster(**{**_JOB, **_SCHEDULER, **own, **self.options})
+                cluster = SLURMCluster(**{**_JOB, **own, **self.options})
             except (ValueError, TypeError, RuntimeError) as error:
                 raise UsageError(f"no cluster: {str(error).split('. Very likely')[0]}", where="--dask slurm") from error
             try:

@@ -34,7 +34,7 @@ def test_speed_by_gpus_is_samples_of_a_step_over_its_time_on_the_fewest_nodes(tm
     toy = catalogue([saved(tmp_path, SET)])["toy"]
     assert toy.curve.nodes == (2, 4, 6)
     assert toy.curve.rate == pytest.approx((2 * 32 / 0.5, 4 * 32 / 0.64, 6 * 32 / 0.75))
-    assert toy.source == "adaptdl_toy_scalability.csv: GPUs, batch 32 a GPU"
+    assert toy.source == "adaptdl_toy_scalability.csv: sizes in GPUs, batch 32 per GPU"
 
 
 def test_what_was_measured_twice_counts_by_its_mean(tmp_path: Path) -> None:

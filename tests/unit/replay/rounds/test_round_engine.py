@@ -232,7 +232,7 @@ def test_means_over_some_tasks_end_when_these_are_done() -> None:
     with pytest.raises(BadValue, match="goes to 10"):
         rounds(ONE, tasks, measure="3:10")
     for wrong in ("5", "5:3", "a:b", "-1:3"):
-        with pytest.raises(BadValue, match="write two places"):
+        with pytest.raises(BadValue, match="write the first and last task"):
             rounds(ONE, tasks, measure=wrong)
 
 

@@ -109,7 +109,7 @@ def test_without_a_grid_there_is_one_point(tmp_path: Path) -> None:
         ("[fixed]\nlog = 'a'\n", "sweep.toml:10: fixed.log: is no setting (write it at the top: log = ...)"),
         ("[fixed]\nseed = 1\n[grid]\nseed = [1]\n", "sweep.toml:12: grid.seed: is also in [fixed]"),
         ("[grid]\nseed = [1]\n[[cases]]\nseed = 2\n", "sweep.toml:12: cases.1.seed: also has values in [grid]"),
-        ("[grid]\nlog = ['x']\n", "sweep.toml:10: grid.log: is also in [fixed]"),
+        ("[grid]\nlog = ['x']\n", "sweep.toml:10: grid.log: is also at the top of the file"),
         ("[grid]\nhorizon_s = [10, 10.0]\n", "sweep.toml:9: grid: the point horizon_s = 10.0 appears twice"),
         ("[grid]\nseed = { from = 1, to = 2000, step = 1 }\nmax_tasks = { from = 1, to = 2000 }\n", "4,000,000 points"),
         ("[grid]\nhorizon_s = { from = 1, to = 2, stpe = 3 }\n", "a range has no 'stpe' (did you mean 'step'?)"),
