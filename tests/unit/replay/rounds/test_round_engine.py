@@ -250,7 +250,7 @@ def test_what_would_never_run_or_never_end_is_refused_by_name() -> None:
 def test_elastic_tasks_need_a_size() -> None:
     curve = SpeedCurve(nodes=(1, 4), rate=(1.0, 2.0))
     task = TaskSpec(name="stretchy", curve=curve, max_nodes=4, work_samples=100.0)
-    with pytest.raises(BadInput, match=r"task 'stretchy': runs on 1 to 4 nodes.*--gang min"):
+    with pytest.raises(BadInput, match=r"task 'stretchy': runs on 1 to 4 nodes.*--set gang=min"):
         rounds({"": 4}, [task])
     assert ends(rounds({"": 4}, [task], gang="min")) == {"stretchy": 100.0}
     assert ends(rounds({"": 4}, [task], gang="max")) == {"stretchy": 50.0}
