@@ -522,9 +522,8 @@ class AgentHub(ThreadCalls):
             return
         del self._agents[node]
         self.copies.left(node)
-        for worker in list(agent.workers):
+        for worker in [*agent.workers, *self.workers.take_waiting({node})]:
             self.workers.ended(worker, KILLED)
-        self.workers.drop_waiting({node})
         more = {"reason": reason, "noticed": agent.noticed, "after_s": after_s}
         self.emit({"type": "gone", "node": node, **more})
         self.tasks.tell_node(node, lambda lifecycle: lifecycle.node_gone(node))

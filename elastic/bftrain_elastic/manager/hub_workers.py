@@ -92,16 +92,21 @@ class HubWorkers:
 
     def clear(self, nodes: Collection[str]) -> None:
         """Kill all workers on these nodes, including workers of other managers."""
-        self.drop_waiting(nodes)
+        for worker in self.take_waiting(nodes):
+            self.ended(worker, KILLED)
         for node in nodes:
             if (agent := self._agents.get(node)) is not None and agent.workers:
                 agent.send(wire.ClearNode())
 
-    def drop_waiting(self, nodes: Collection[str]) -> None:
-        """Drop the workers that wait for room on these nodes."""
-        for worker in [worker for worker in self._waiting if self._owners[worker].node in nodes]:
+    def take_waiting(self, nodes: Collection[str]) -> list[str]:
+        """Remove all workers that wait for room on these nodes; return their names for :meth:`ended`.
+
+        Remove all of them before the first exit is reported: a lifecycle may then stop the rest.
+        """
+        taken = [worker for worker in self._waiting if self._owners[worker].node in nodes]
+        for worker in taken:
             del self._waiting[worker]
-            self.ended(worker, KILLED)
+        return taken
 
     def drop_task(self, task: str) -> None:
         """Kill all workers of a task, and let agents drop their exit records."""

@@ -200,6 +200,27 @@ def test_workers_that_are_held_back_start_later(hub: AgentHub, comes: Comes, lau
     assert agent.hear("spawn")
 
 
+def test_all_workers_that_wait_for_a_node_end_though_the_first_end_stops_the_rest(
+    hub: AgentHub, comes: Comes, inbox: MessageInbox, launcher: AgentLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exited(self: Simple, worker: str, _: WorkerExit) -> None:
+        self.context.emit({"type": "note", "text": worker})
+        for other in hub.workers.of({"t"}):
+            self.context.stop(other, grace_s=0.0)
+
+    monkeypatch.setattr(Simple, "exited", exited)
+    agent, worker = started(comes, launcher)
+    two_more = lambda: [Simple.made[-1].spawn("n1") for _ in range(2)]  # noqa: E731 - the first worker has their slot
+    hub.ask(two_more)
+    launcher.apply([{"action": "release", "nodes": ["n1"]}])
+    agent.hear("clear")
+    hub.ask(two_more)
+    agent.close()
+    inbox.until("gone")
+    ends = [one.get("text", "gone").rpartition("-")[2] for one in inbox.all if one["type"] in {"note", "gone"}]
+    assert ends == ["2", "3", "1", "4", "5", "gone"]
+
+
 def test_agents_import_for_scripts_while_a_task_has_one(comes: Comes, hub: AgentHub, tmp_path: Path) -> None:
     launcher = AgentLauncher("simple", Simple, hub)
     own = {"argv": ["x.py"], "folder": str(tmp_path / "t"), "python": "/opt/python"}
