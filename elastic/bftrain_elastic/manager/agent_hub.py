@@ -166,25 +166,26 @@ class AgentTasks:
     def __init__(self, hub: AgentHub) -> None:
         self._hub = hub
         self._tasks: dict[str, AgentTask] = {}
+        self._scripts: set[str] = set()  # tasks with a script that an agent's prefork server runs
         self._by_node: dict[str, list[AgentTask]] | None = None  # None after a change
 
     def add(self, task: AgentTask) -> None:
         """Add a task without nodes; agents import the modules that scripts need, now and on connection."""
-        expected = self.expects_scripts
         self._tasks[task.name] = task
-        if self.expects_scripts and not expected:
-            self._hub.send_all(wire.ExpectScripts())
+        if task.job.argv[0].endswith(".py") and not task.job.has_own_environment:
+            if not self._scripts:
+                self._hub.send_all(wire.ExpectScripts())
+            self._scripts.add(task.name)
 
     @property
     def expects_scripts(self) -> bool:
         """Whether any task is a script that an agent's prefork server runs."""
-        return any(
-            one.job.argv[0].endswith(".py") and not one.job.has_own_environment for one in list(self._tasks.values())
-        )
+        return bool(self._scripts)
 
     def drop(self, name: str) -> None:
         """Forget a task and its copies, and kill its processes."""
         task = self._tasks.pop(name, None)
+        self._scripts.discard(name)
         self._by_node = None
         self._hub.workers.drop_task(name)
         if task is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bftrain_elastic.manager.agent_hub import AgentHub
+from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.launchers import AgentLauncher
 from bftrain_elastic.timeouts import TIMEOUTS
 from tests.helpers.lifecycles import WorkerExit
@@ -209,7 +210,7 @@ def test_all_workers_that_wait_for_a_node_end_though_the_first_end_stops_the_res
             self.context.stop(other, grace_s=0.0)
 
     monkeypatch.setattr(Simple, "exited", exited)
-    agent, worker = started(comes, launcher)
+    agent, _ = started(comes, launcher)
     two_more = lambda: [Simple.made[-1].spawn("n1") for _ in range(2)]  # noqa: E731 - the first worker has their slot
     hub.ask(two_more)
     launcher.apply([{"action": "release", "nodes": ["n1"]}])
@@ -236,3 +237,15 @@ def test_agents_import_for_scripts_while_a_task_has_one(comes: Comes, hub: Agent
     third = comes("n3")
     assert third.hear("welcome")
     assert third.hears_nothing()
+
+
+def test_a_new_task_costs_no_look_at_all_other_tasks(
+    hub: AgentHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[LauncherJob] = []
+    monkeypatch.setattr(LauncherJob, "has_own_environment", property(lambda job: looks.append(job) or True))
+    launcher = AgentLauncher("simple", Simple, hub)
+    for number in range(9):
+        launcher.add(f"{number}", {"argv": ["x.py"], "folder": str(tmp_path)})
+    hub.nodes()
+    assert len(looks) == 9
