@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -124,15 +124,16 @@ def move(
         if place.rank in lacking and len(piece) > 1:
             for part, found in zip(piece, data.split([len(part) for part in piece]), strict=True):
                 part.copy_(found)
-        for there, part in zip(copies, piece, strict=False):
+        for there, part in zip(copies, piece, strict=copy is not None):
             there.copy_(part)
         moved(count)
 
     with torch.no_grad():
-        copied_pieces = repeat(list[Tensor]()) if copy is None else _pieces(copy)
-        for piece, copies in zip(_pieces(tree), copied_pieces, strict=False):
-            data = torch.cat(piece) if len(piece) > 1 or ignores else piece[0]
+        # The memory of an older copy may have another order
+        copied_pieces = repeat(list[Tensor]()) if copy is None else _pieces(copy.tensors[name] for name in tree.tensors)
+        for piece, copies in zip(_pieces(tree.tensors.values()), copied_pieces, strict=copy is not None):
             idle = group is not None and ignores
+            data = torch.cat(piece) if not idle and (len(piece) > 1 or ignores) else piece[0]
             pending.append(
                 (None if idle else dist.broadcast(data, src=0, group=group, async_op=True), data, piece, copies)
             )
@@ -142,10 +143,10 @@ def move(
             complete_oldest()
 
 
-def _pieces(tree: StateTree) -> Iterator[list[Tensor]]:
-    """Yield the bytes of all tensors in pieces: a part of a large tensor, or several small ones of a device."""
+def _pieces(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    """Yield the bytes of tensors in pieces: a part of a large tensor, or several small ones of a device."""
     together: list[Tensor] = []
-    for tensor in sorted(tree.tensors.values(), key=lambda one: str(one.device.type)):
+    for tensor in sorted(tensors, key=lambda one: str(one.device.type)):
         other = together and together[0].device != tensor.device
         if other or sum(map(len, together)) >= _LEAST_PIECE_BYTES:
             yield together

@@ -19,6 +19,9 @@ import pytest
 
 from bftrain_elastic import State, run
 from bftrain_elastic.errors import BadScript
+from bftrain_elastic.worker import state_transfer
+from bftrain_elastic.worker.process_groups import GroupRank
+from bftrain_elastic.worker.state_tree import StateTree
 
 torch = pytest.importorskip("torch", reason="torch is not installed here; install it with: make horovod")
 pytest.importorskip("torch._dynamo")  # for seconds, by an optimizer's first step: forks have it then
@@ -288,3 +291,27 @@ def test_a_save_that_fails_is_remarked_on_and_the_training_goes_on() -> None:
 def test_the_batch_that_was_decided_may_be_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BFTRAIN_BATCH", "0")
     assert State().decided_batch is None
+
+
+class _Group:
+    """A group of members that need not receive anything."""
+
+    new_group = broadcast = staticmethod(lambda *_, **__: _Group())
+
+    def wait(self, _: object) -> None: ...
+
+
+def test_a_copy_of_a_moved_state_is_made_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_transfer, "dist", _Group)
+    tree = StateTree("", {"one": torch.ones(4), "two": torch.full((300_000,), 2.0), "three": torch.full((4,), 3.0)})
+    copy = StateTree("", {name: torch.zeros_like(one) for name, one in reversed(tree.tensors.items())})
+    state_transfer.move(GroupRank(workers=2), tree, copy=copy)
+    assert {name: one.unique().item() for name, one in copy.tensors.items()} == {"one": 1.0, "two": 2.0, "three": 3.0}
+
+
+def test_a_member_without_part_in_a_move_copies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_transfer, "dist", _Group)
+    monkeypatch.setattr(torch, "cat", lambda _: pytest.fail("a copy"))
+    tree, moved = StateTree("", {"one": torch.ones(4), "two": torch.ones(300_000)}), list[int]()
+    state_transfer.move(GroupRank(rank=1, workers=3), tree, sources=(0, 1), moved=moved.append)
+    assert moved == [1_200_000, 1_200_016]
