@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +37,7 @@ from bftrain_elastic.worker.state_tree import StateTree, fold
 from bftrain_elastic.worker.state_values import REASON_LETTERS, StateGroup
 from bftrain_elastic.worker.training import ADDRESS, FOLDER, RegroupedTraining, is_caused_by_notice, once, reason_left
 
+_CONNECTING: Final = timedelta(seconds=3)  # timeout for one attempt to connect to rank 0
 _STUCK_S: Final = 3.0  # time for Horovod to notice cut connections
 _PLACES: Final = "rank_and_size"  # scope in which Horovod requests rank and size, from the second group of a process on
 _POLL_S: Final = 0.0025  # poll interval per member: the load of rank 0 is independent of their number
@@ -73,20 +75,35 @@ class HorovodGroup(StateGroup):
         Horovod aborts the process if a member does not arrive in time, so call this before ``hvd.init()``.
         """
         place, host, meeting = self.place, self._address, self.meeting.store
+        deadline = time.monotonic() + FORMING.total_seconds()
         if place.rank:
             host, port = store
-            meeting = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=FORMING)
+            meeting = self._connect(host, port, deadline)
         meeting = dist.PrefixStore(f"horovod/{place.generation}", meeting)
         if not place.rank:
             self._rendezvous = HorovodRendezvous(host)
             meeting.set("port", str(self._rendezvous.port))
         meeting.add("arrived", 1)
-        deadline = time.monotonic() + FORMING.total_seconds()
         while meeting.add("arrived", 0) < place.workers:
-            if self._aborted or time.monotonic() > deadline:
-                raise HorovodInternalError("no connection to the other members: not all of them arrived")
-            time.sleep(min(_LONGEST_POLL_S, _POLL_S * place.workers))
+            self._pause(deadline)
         return host, int(meeting.get("port"))
+
+    def _connect(self, host: str, port: int, deadline: float) -> Any:  # noqa: ANN401 - torch.distributed.Store
+        """Return a connection to rank 0's store."""
+        while True:
+            with suppress(OSError, dist.DistError):
+                # torch would retry until its timeout, and log each attempt, if rank 0 is dead
+                socket.create_connection((host, port), _CONNECTING.total_seconds()).close()
+                store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=_CONNECTING)
+                store.set_timeout(FORMING)
+                return store
+            self._pause(deadline)
+
+    def _pause(self, deadline: float) -> None:
+        """Wait for other members for a moment; raise an error if one is dead, or after the deadline."""
+        if self._aborted or time.monotonic() > deadline:
+            raise HorovodInternalError("no connection to the other members: not all of them arrived")
+        time.sleep(min(_LONGEST_POLL_S, _POLL_S * self.place.workers))
 
     def close_rendezvous(self) -> None:
         """Stop listening for members of the group that this worker leads."""
@@ -110,8 +127,9 @@ class HorovodGroup(StateGroup):
         """Cut the connections to all members, because one is dead. Callable from any thread."""
         if self._joined:  # a late call would break the next group before it forms
             self._aborted = True
-            if self._rendezvous is not None:
-                self._rendezvous.refusing = True
+            rendezvous = self._rendezvous  # another thread may close it
+            if rendezvous is not None:
+                rendezvous.refusing = True
             self.cut()
             self._end_if_stuck()
 

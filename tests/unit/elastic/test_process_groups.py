@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -42,3 +45,17 @@ def test_a_worker_of_an_earlier_release_is_not_met(monkeypatch: pytest.MonkeyPat
             group.leave(broken=True)
         assert other.communicate(timeout=60)[0] == "alone\n"
     assert lost(caught.value), "so the training goes on without it"
+
+
+@pytest.mark.horovod
+def test_a_member_of_horovod_does_not_wait_for_a_dead_first_one() -> None:
+    from bftrain_elastic.worker.horovod_training import HorovodGroup, HorovodInternalError
+
+    with socket.create_server(("127.0.0.1", 0)) as first:
+        address = first.getsockname()
+    group = HorovodGroup("127.0.0.1")
+    threading.Timer(0.5, group.abort).start()
+    began = time.monotonic()
+    with pytest.raises(HorovodInternalError, match="not all of them arrived"):
+        group.form(GroupRank(2, 1, 2, 2), address, lambda: None)
+    assert time.monotonic() - began < process_groups.FORMING.total_seconds() / 2
