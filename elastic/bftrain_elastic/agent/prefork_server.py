@@ -341,7 +341,3 @@ def serve(descriptor: int, agent_pid: int, *, modules: Sequence[str]) -> None:
         PreforkServer(agent, signals).run()
     finally:
         end_descendants()
-
-
-if __name__ == "__main__":  # a script that runs in an environment of its own
-    sys.exit(run_script(sys.argv[1:]))

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from bftrain_elastic.agent import prefork_server
+from bftrain_elastic.agent import script
+from bftrain_elastic.agent.prefork_server import LAUNCHER
 from bftrain_elastic.errors import BadJob
 
 _PYTHON: Final = "python3"  # the Python on PATH after the lines have run, or in the image
@@ -117,8 +118,8 @@ class LauncherJob:
         if not self.has_own_environment:
             return words, warm
         if warm:
-            horovod = env.get(prefork_server.LAUNCHER) == "horovod"  # it replaces parts of Horovod first
-            starter = ("-m", prefork_server.__name__) if horovod else ()
+            horovod = env.get(LAUNCHER) == "horovod"  # it replaces parts of Horovod first
+            starter = ("-m", script.__name__) if horovod else ()
             words = (self.python or _PYTHON, *starter, *words)
         words = (*self.prefix, *words)
         if self.setup:

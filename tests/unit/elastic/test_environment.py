@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,3 +51,12 @@ def test_a_line_that_fails_ends_it_and_is_named() -> None:
 def test_a_job_in_json_has_lists(words_: dict[str, Any]) -> None:
     found = LauncherJob.read({"argv": ["x"], "folder": "f", **words_})
     assert (found.setup, found.prefix) == (("a",), ("b",))
+
+
+def test_a_script_of_horovod_has_a_starter_of_its_own(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("raise SystemExit(7)\n")
+    found, warm = words([str(script)], "horovod", python=sys.executable)
+    assert (found[1:3], warm) == (("-m", "bftrain_elastic.agent.script"), False)
+    path = {"PYTHONPATH": ":".join(sys.path)}
+    assert subprocess.run(found, env=path, check=False).returncode == 7
