@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import zipfile
@@ -25,7 +26,7 @@ for _bftrain_line in "${_bftrain_lines[@]}"; do
 done
 exec "${_bftrain_command[@]}"
 """
-_READ_BYTES: Final = 4096
+_READ_BYTES: Final = 262_144  # a longer text without #! line and ending passes
 _LARGEST_EXIT_CODE: Final = 125  # shells use higher codes for commands that could not run, or were killed
 
 
@@ -143,13 +144,18 @@ class LauncherJob:
 
 
 def _is_python(path: Path) -> bool:
-    """Return whether a folder has ``__main__.py``, or a file may be Python: no other #! line or ending, no binary."""
+    """Return whether a file is a Python script, or a folder has ``__main__.py``."""
     if path.is_dir():
         return (path / "__main__.py").is_file()
     with path.open("rb") as file:
         content = file.read(_READ_BYTES)
     if content.startswith(b"#!"):
         return b"py" in content.partition(b"\n")[0]
-    if path.suffix in {".py", ".pyc", ".pyz"}:
+    if path.suffix in {".sh", ".bash"}:
+        return False
+    if path.suffix in {".py", ".pyc", ".pyz"} or zipfile.is_zipfile(path):
         return True
-    return path.suffix not in {".sh", ".bash"} and (b"\0" not in content or zipfile.is_zipfile(path))
+    try:
+        return (len(content) == _READ_BYTES and b"\0" not in content) or bool(ast.parse(content))
+    except (SyntaxError, ValueError):
+        return False

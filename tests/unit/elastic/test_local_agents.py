@@ -32,6 +32,8 @@ def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     ("name", "content"),
     [
         ("run.sh", b"set -e\n"),
+        ("job", b"module load cuda\nmpirun ./a.out\n"),
+        ("job.yaml", b"steps: [1, 2]\nname: it's\n"),
         ("run", b"#!/bin/bash -l\nmpirun ./a.out\n"),
         ("run.py", b"#!/usr/bin/env bash\n"),
         ("a.out", b"\x7fELF\x02\x01\x01\0"),
