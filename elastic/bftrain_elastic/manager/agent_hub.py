@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, NoReturn, Protocol
 
 from bftrain_elastic.errors import BadMessage
@@ -501,7 +502,7 @@ class AgentHub(ThreadCalls):
         if self.tasks.expects_scripts:
             agent.send(wire.ExpectScripts())
         for left in (*message.workers, *message.ended):
-            self.workers.adopt(agent, left, lambda left=left: self.tasks.adopt(left.task, node, left))  # type: ignore[misc]  # bound at once
+            self.workers.adopt(agent, left, partial(self.tasks.adopt, left.task, node, left))
         if self._ending:
             agent.send(wire.Goodbye())
         about = {"slots": slots, "pid": message.pid, "kind": message.kind, "gpus": message.gpus}

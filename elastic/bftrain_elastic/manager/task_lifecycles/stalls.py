@@ -120,7 +120,7 @@ class StallInspection:
     def __init__(self, ranks: Mapping[str, tuple[int, str]], now: float) -> None:
         self._ranks = {worker: _Rank(rank, node) for worker, (rank, node) in ranks.items()}
         self._ends_at = now + TIMEOUTS.position_s
-        self.complete = False  # all have answered, or their time is over
+        self.complete = False  # it is over, and its result was reported
 
     def position(self, worker: str, message: WorkerPosition) -> None:
         """Record a worker's reported position."""
@@ -134,11 +134,10 @@ class StallInspection:
         if rank is not None:
             rank.state = state
 
-    def completes(self, now: float) -> bool:
-        """Return, once, that it is complete."""
+    def is_over(self, now: float) -> bool:
+        """Return whether all ranks have answered, or their time is over."""
         answered = all(rank.commits >= 0 or rank.state in _STOPPED for rank in self._ranks.values())
-        before, self.complete = self.complete, self.complete or answered or now > self._ends_at
-        return self.complete and not before
+        return answered or now > self._ends_at
 
     def words(self) -> str:
         """Return the positions of the ranks as text, the likely culprit first."""

@@ -242,7 +242,8 @@ class TaskSupervision:
     def ended_early(self) -> str:
         """Count an exit with 0 before the work was done; return the failure's reason if the limit is exceeded."""
         count, step = self._early_ends
-        self._early_ends = count, _ = (count + 1 if self.step == step else 1), self.step
+        count = count + 1 if self.step == step else 1
+        self._early_ends = (count, self.step)
         progress = f"after step {self.step}"
         if self._job.work_samples is not None and self._samples.done is not None:
             progress = f"after {self._samples.done:,.0f} of {self._job.work_samples:,.0f} samples"
@@ -257,7 +258,9 @@ class TaskSupervision:
         """Do periodic work. ``ranks`` are the training workers, ``starting_since`` the start time of the rest."""
         now = self._context.now()
         failure = self.failures.judge(now, self.note)
-        if self._inspection is not None and self._inspection.completes(now):
+        inspection = self._inspection
+        if inspection is not None and not inspection.complete and inspection.is_over(now):
+            inspection.complete = True
             self.note(f"{self._stall(now)}; the stacks of all ranks are in its logs")
         failure = (
             failure or self._never_started(now, starting_since) or self._losses.diverged(now, self._job.stall_limit_s)
