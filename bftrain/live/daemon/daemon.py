@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -140,8 +140,7 @@ class LiveDaemon:
         self.node_manager.open()
         self.want()
         self.ready.set()
-        self._ticking = asyncio.create_task(self._tick(), name="tick")
-        self._ticking.add_done_callback(self._ticked)
+        self._ticking = self._start(self._tick(), "clock")  # measuring and writing depend on it
         self._state = "reuniting"
         await self.node_manager.reunite(self.site.reunion_s)
         if self.opened.hub is not None:
@@ -195,11 +194,17 @@ class LiveDaemon:
         self.decision_loop.close()
         self.notices.close()
 
-    def _ticked(self, ticking: asyncio.Task[None]) -> None:
-        """Stop if the periodic timer failed: measuring and writing depend on it."""
-        error = None if ticking.cancelled() else ticking.exception()
-        if error is not None:
-            self.broke(Fault(f"the clock stopped: {type(error).__name__}: {error}"))
+    def _start(self, job: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Start a job in the background that stops the run if it fails."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            error = None if task.cancelled() else task.exception()
+            if error is not None:
+                self.broke(Fault(f"the {name} stopped: {type(error).__name__}: {error}"))
+
+        task = asyncio.create_task(job, name=name)
+        task.add_done_callback(ended)
+        return task
 
     async def _tick(self) -> None:
         written = time.monotonic()
@@ -246,7 +251,7 @@ class LiveDaemon:
     async def _restore(self, record: LiveTaskRecord, patience_s: float) -> None:
         """Try to register a task for some time, and longer in the background."""
         tried = asyncio.Event()
-        self._restoring.append(asyncio.create_task(self._let_compete(record, tried)))
+        self._restoring.append(self._start(self._let_compete(record, tried), f"restart of task '{record.name}'"))
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 await tried.wait()

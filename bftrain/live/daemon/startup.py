@@ -270,8 +270,15 @@ def _agent_order(site: SiteSettings, hub: AgentHub | None) -> AgentOrder:
     words = ["--manager", f"{host}:{hub.address[1]}", "--secret", str(site.secret), "--node", "{node}"]
     words += ["--address", agents.address.replace("{node}", "{host}"), "--slots", str(agents.slots)]
     words += ["--preload", ",".join(agents.preload), "--patience", f"{agents.patience_s:g}"]
-    words += ["--grace", f"{agents.grace_s:g}", "--log-limit", f"{agents.log_mb:g}"]
-    words += ["--copies", agents.copies_memory, "--nice", f"{agents.nice}"]
+    defaults = Agents()  # omitted: otherwise waiting pilots of an earlier version would be replaced needlessly
+    if agents.grace_s:
+        words += ["--grace", f"{agents.grace_s:g}"]
+    if agents.log_mb != defaults.log_mb:
+        words += ["--log-limit", f"{agents.log_mb:g}"]
+    if agents.copies_memory != defaults.copies_memory:
+        words += ["--copies", agents.copies_memory]
+    if agents.nice:
+        words += ["--nice", f"{agents.nice}"]
     return AgentOrder(argv=(agents.python, "-m", "bftrain_elastic.agent", *words))
 
 

@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf, isfinite
 from statistics import median
+from threading import Lock
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -47,6 +48,7 @@ _log = logging.getLogger(__name__)
 _REASON_LETTERS: Final = 4000
 _EVENT_LETTERS: Final = 2000  # letters of a reason in the journal
 _NOTED_STARTS: Final = frozenset({3, 10, 30, 100, 300, 1000})  # counts of starts without steps that trigger a notice
+_RESTORES: Final = 8  # threads that restore tasks at the same time
 _ALL_OF_IT: Final = 0.999  # share of the work: whole batches seldom add up to it exactly
 
 
@@ -64,6 +66,7 @@ class TaskManager:
         self._counted: set[str] = set()  # tasks with counted hours but unwritten progress
         self._ended: list[str] = []  # finished tasks that launchers still know
         self.held_up: dict[str, str] = {}  # unfinished tasks that cannot be run now -> why
+        self._restore_slots = asyncio.Semaphore(_RESTORES)
 
     @property
     def now(self) -> float:
@@ -76,30 +79,36 @@ class TaskManager:
         A task with a rejected job has failed. A task that cannot run at present (missing file system, broken launcher)
         is put on hold and retried.
         """
-        name, track = record.name, self.begin(record)
-        while self.tracks.get(name) is track:  # not cancelled meanwhile
-            error: Exception | None = None
-            try:
-                await run_in_daemon_thread(lambda: self._launcher_pool.add(record))
-            except Exception as failed:  # noqa: BLE001 - a third-party launcher may raise anything
-                error = failed
-            finally:
-                tried.set()
-            if self.tracks.get(name) is not track:
-                if error is None and self._task_store.get(name) is None:
-                    self._launcher_pool.drop(name)  # it learns of the task only now
-            elif error is None:
-                self.held_up.pop(name, None)
-                if held := self._harvester.held.get(name):
-                    track.held, track.held_since_s, track.skip_start = held, self.now, True
-                return True
-            elif isinstance(error.__cause__, BadJob):
-                _log.warning("task '%s' cannot continue: %s", name, error)
-                self.finish(name, LiveTaskState.FAILED, str(error))
-            else:
-                self.hold_up(name, str(error) or type(error).__name__)
-                await asyncio.sleep(timeouts.TIMEOUTS.task_retry_s)
-        return False
+        try:
+            name, track = record.name, self.begin(record)
+            while self.tracks.get(name) is track:  # not cancelled meanwhile
+                error = await self._add(record)
+                if self.tracks.get(name) is not track:
+                    if error is None and self._task_store.get(name) is None:
+                        self._launcher_pool.drop(name)  # it learns of the task only now
+                elif error is None:
+                    self.held_up.pop(name, None)
+                    if held := self._harvester.held.get(name):
+                        track.held, track.held_since_s, track.skip_start = held, self.now, True
+                    return True
+                elif isinstance(error.__cause__, BadJob):
+                    _log.warning("task '%s' cannot continue: %s", name, error)
+                    self.finish(name, LiveTaskState.FAILED, str(error))
+                else:
+                    self.hold_up(name, str(error) or type(error).__name__)
+                    tried.set()
+                    await asyncio.sleep(timeouts.TIMEOUTS.task_retry_s)
+            return False
+        finally:
+            tried.set()
+
+    async def _add(self, record: LiveTaskRecord) -> BaseException | None:
+        """Register a task with its launcher in a thread; return the error. A hanging thread frees its slot."""
+        async with self._restore_slots:
+            attempt = asyncio.ensure_future(run_in_daemon_thread(lambda: self._launcher_pool.add(record)))
+            await asyncio.wait((attempt,), timeout=timeouts.TIMEOUTS.restore_task_s)
+        await asyncio.wait((attempt,))
+        return attempt.exception()
 
     def hold_up(self, name: str, why: str) -> None:
         """Record why a task cannot run now."""
@@ -603,6 +612,7 @@ class LauncherPool:
         self._hub = hub
         self._site = site
         self._launchers: dict[str, Launcher] = {}
+        self._making = Lock()
         self._of: dict[str, Launcher] = {}  # task -> its launcher
         # node to vacate gracefully -> the task on it, and since when (monotonic)
         self._lingering: dict[str, tuple[str, float]] = {}
@@ -699,18 +709,19 @@ class LauncherPool:
 
     def launcher(self, name: str) -> Launcher:
         """Return the launcher of this name, made on first use."""
-        found = self._launchers.get(name)
-        if found is None:
-            where = f"launcher '{name}'"
-            make = registry.load("launcher", name)
-            try:
-                found = make(self._tell, self._hub)
-            except (BftrainError, ElasticError):
-                raise
-            except Exception as error:
-                raise BrokenPlugin(f"cannot be made: {type(error).__name__}: {error}", where=where) from error
-            self._launchers[name] = found
-        return found
+        with self._making:  # tasks in several threads share one launcher
+            found = self._launchers.get(name)
+            if found is None:
+                where = f"launcher '{name}'"
+                make = registry.load("launcher", name)
+                try:
+                    found = make(self._tell, self._hub)
+                except (BftrainError, ElasticError):
+                    raise
+                except Exception as error:
+                    raise BrokenPlugin(f"cannot be made: {type(error).__name__}: {error}", where=where) from error
+                self._launchers[name] = found
+            return found
 
 
 def _job(record: LiveTaskRecord, site: SiteSettings) -> dict[str, Any]:

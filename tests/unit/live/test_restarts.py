@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -19,6 +20,7 @@ import pytest
 
 from bftrain import BadInput, Journal, NotAvailable, Rerun, registry
 from bftrain.config import LiveSettings
+from bftrain.live.daemon.task_manager import LauncherPool, TaskManager
 from bftrain_elastic.errors import BadJob
 from bftrain_elastic.wire.authenticated_stream import AuthenticatedStream, read_secret
 from tests.helpers.in_process import CommandLine
@@ -210,6 +212,8 @@ async def test_agents_learn_how_long_they_may_use_a_node_that_is_wanted_back(tmp
         hub = daemon.opened.hub
         assert hub is not None
         assert hub.settle_s == 5.0
+        others = {"--grace", "--log-limit", "--copies", "--nice"}
+        assert others.isdisjoint(daemon.opened.agent_order.argv), "an update replaces no waiting pilots"
     agents = Agents(grace_s=20.0, settle_s=2.0, log_mb=8.0, copies_memory="512.5", nice=7, preload=())
     async with live_inside(tmp_path, World(agents=True), begin=False, agents=agents) as (daemon, _, _, _):
         words = daemon.opened.agent_order.argv
@@ -400,6 +404,62 @@ async def test_a_task_that_is_held_up_is_taken_up_by_the_next_start_and_obeys_it
         await service.cancel(ourselves(), "a")
         assert daemon.task_manager.held_up == {}
         assert service.task(ourselves(), "a").state == "cancelled"
+
+
+class Crowded(World):
+    """Cannot add any task while ``away``; ``most`` are added at the same time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away, self.now, self.most, self.refusals = False, 0, 0, 0
+
+    def add(self, task: str, job: Any) -> None:  # noqa: ANN401 - as in World
+        if self.away:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            time.sleep(0.05)
+            self.now -= 1
+            self.refusals += 1
+            raise OSError("the disk is gone")
+        super().add(task, job)
+
+
+@in_a_loop
+async def test_few_tasks_that_are_held_up_are_tried_at_the_same_time(tmp_path: Path) -> None:
+    world = Crowded()
+    async with live_inside(tmp_path, world) as (_, service, _, _):
+        for number in range(20):
+            await submit(service, f"a{number}")
+    world.away = True
+    async with live_inside(tmp_path, world) as (daemon, _, _, _):
+        await until(lambda: world.refusals > 60)
+        assert 2 < world.most <= 8
+        world.away = False
+        await until(lambda: daemon.task_manager.held_up == {})
+
+
+def test_threads_share_one_launcher(tmp_path: Path) -> None:
+    def make(*_: object) -> object:
+        time.sleep(0.05)
+        return object()
+
+    pool = LauncherPool(print, None, site_of(tmp_path, World()))
+    with mock.patch.object(registry, "load", return_value=make), ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(pool.launcher, ["slow"] * 4))) == 1
+
+
+@pytest.mark.parametrize(("method", "trouble"), [("begin", None), ("finish", BadJob("has no script"))])
+@in_a_loop
+async def test_a_task_whose_restart_fails_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, trouble: Exception | None
+) -> None:
+    world = Troubled()
+    await _a_and_b(tmp_path, world)
+    world.trouble = trouble
+    monkeypatch.setattr(TaskManager, method, mock.Mock(side_effect=ZeroDivisionError("odd")))
+    async with live_inside(tmp_path, world) as (daemon, _, _, _):
+        assert "the restart of task 'a' stopped: ZeroDivisionError: odd" in str(await daemon.broken)
+        assert daemon.task_manager.held_up == {}
 
 
 @in_a_loop
