@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from bftrain.errors import BadConfig, NotAvailable
 from bftrain.live.schedulers.backend import (
+    LATER,
     Command,
     CommandFailed,
     Pilot,
@@ -358,7 +359,8 @@ async def ask_limits(run: Run, chosen: SlurmSettings, grace_s: float, unit: str 
     return PilotLimits(
         running=min([_least(rows, _RUNNING_LIMITS), *at_once]),
         submitted=min(_least(rows, _SUBMITTED_LIMITS), _number(config.get("MaxJobCount", ""))),
-        longest_s=min(length_s(text) for text in (partition.get("MaxTime", ""), *walls)),
+        # A limit without colons would be in minutes; Slurm prints none
+        longest_s=min(length_s(text) if ":" in text else LATER for text in (partition.get("MaxTime", ""), *walls)),
         nodes=_nodes(partition),
         cluster=config.get("ClusterName", "").strip(),
         remarks=tuple(remarks),
@@ -481,7 +483,7 @@ def _preemption(
     if "CANCEL" not in mode:
         yield f"PreemptMode is {mode}, with which nodes are given back later or pilots wait long; better CANCEL"
     grace = (partition if kind == "preempt/partition_prio" else qos).get("GraceTime", "0")
-    grace_s = length_s(grace or "0")
+    grace_s = length_s(grace) if grace.strip("0:") else 0.0
     if grace_s and not used_s:
         yield f"GraceTime is {grace}, so other users' jobs may wait that long for pilot nodes; set it to 0"
     elif grace_s and used_s > grace_s:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 import tomllib
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from bftrain import NotAvailable
+from bftrain.live.schedulers.backend import length_s
 from tests.helpers.schedulers import CommandFailed, PilotState, Said, Trouble, failed, of_flux, of_pbs, of_slurm
 
 MAKE: Final[dict[str, Any]] = {"slurm": of_slurm, "pbs": of_pbs, "flux": of_flux}
@@ -41,6 +43,15 @@ def plain(found: Any) -> Any:  # noqa: ANN401 - as backends return it
         rows = zip(found, times, strict=True)
         return [f"{one.id} {one.state.name.lower()} {one.node} {start} {end}" for one, (start, end) in rows]
     return sorted(found) if isinstance(found, frozenset) else list(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1-12:00:00", 129_600.0), ("90:00", 5400.0), ("30", 30.0)]
+    + [(text, inf) for text in ("UNLIMITED", "-1", "nan", "inf", "0", "00:00:00", "None")],
+)
+def test_time_limits_are_read(text: str, seconds: float) -> None:
+    assert length_s(text) == seconds
 
 
 @pytest.mark.parametrize(
