@@ -39,14 +39,14 @@ def read_private(path: Path) -> str:
     """Read the text in ``path``; raise if other users can read or write the file."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            found = os.fstat(file)
+            text = os.read(file, 4096)
+        finally:
+            os.close(file)
     except OSError as error:
-        fix = "give the file that bftrain live made; it must be a plain file of yours"
+        fix = f"give the file that bftrain live made, a plain file of yours, or {_NEW}"
         raise BadSecret(f"cannot be read: {error.strerror}", where=str(path), fix=fix) from error
-    try:
-        found = os.fstat(file)
-        text = os.read(file, 4096)
-    finally:
-        os.close(file)
     if found.st_uid != os.getuid():
         raise BadSecret("belongs to another user", where=str(path), fix=_NEW)
     if stat.S_IMODE(found.st_mode) & 0o077:

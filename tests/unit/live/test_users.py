@@ -282,6 +282,27 @@ def test_a_token_that_others_know_is_refused(mode: int, tmp_path: Path) -> None:
         ApiToken(path)
 
 
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_a_token_that_cannot_be_read_is_refused(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    if kind == "folder":
+        path.mkdir()
+    else:
+        ApiToken(tmp_path / "other")
+        path.symlink_to(tmp_path / "other")
+    with pytest.raises(BadConfig, match=r"cannot be read.* or remove this file; bftrain live makes a new one"):
+        ApiToken(path)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to others")
+def test_a_token_of_another_user_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    ApiToken(path)
+    os.chown(path, 65534, 65534)
+    with pytest.raises(BadConfig, match="belongs to another user"):
+        ApiToken(path)
+
+
 @pytest.mark.parametrize("text", ["", "short", "é" * 40, "a\tb" * 20])
 def test_what_is_no_token_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "token"
