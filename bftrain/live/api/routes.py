@@ -215,7 +215,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route("GET", "/v1/watch", _STREAMED, _watch, kind=STREAM),
     Route("GET", METRICS, "Metrics for Prometheus, without users and tasks.", _metrics, kind=prometheus.KIND),
     Route("GET", "/v1/openapi.json", "The OpenAPI description.", _description),
-    *map(_file, sorted(_PAGE.iterdir())),
+    *(_file(file) for file in sorted(_PAGE.iterdir()) if file.suffix in _TYPES),
 )
 
 

@@ -6,6 +6,8 @@ import asyncio
 import grp
 import os
 import re
+import runpy
+import shutil
 import socket
 import stat
 from collections.abc import Callable
@@ -17,6 +19,7 @@ from typing import Any
 import pytest
 
 from bftrain import BadConfig, NotAvailable
+from bftrain.live.api import routes
 from tests.helpers.asking import ask, connect
 from tests.helpers.live_callers import ANN, BOB, everywhere, token_of
 from tests.helpers.live_inside import Api, Caller, decided, in_a_loop, live_inside, ourselves, submit
@@ -305,6 +308,14 @@ async def test_a_request_has_to_arrive_as_a_whole_in_time(tmp_path: Path, monkey
             await asyncio.sleep(0.02)
         assert b" 408 " in await answer
         writer.close()
+
+
+def test_stray_files_beside_the_status_page_are_not_served(tmp_path: Path) -> None:
+    folder = shutil.copytree(Path(routes.__file__).parent, tmp_path / "api")
+    (folder / "page" / "page.js~").touch()
+    (folder / "page" / "old").mkdir()
+    copied = runpy.run_path(str(folder / "routes.py"))["ROUTES"]
+    assert [route.path for route in copied] == [route.path for route in routes.ROUTES]
 
 
 @in_a_loop
