@@ -143,7 +143,7 @@ def replay_log(asked: SimpleNamespace, given: Mapping[str, Any], out: Output) ->
         done = replay(events, specs, parts, out, main_done, quick=asked.quick)
         return done if asked.quick else beside.with_table(done, log, task_file or specs, settings, kinds)
 
-    with RunFolder.of(REPLAY, folder, asked.tables, overwrite=asked.overwrite) as place, unterminated():
+    with unterminated(), RunFolder.of(REPLAY, folder, asked.tables, overwrite=asked.overwrite) as place:
         done = run_into(place, source, run)
     if workload is not None and workload_ran_dry(done):
         out.warn("the trials ran out, which they should not: the harvest of enough work is larger")
@@ -189,7 +189,7 @@ def replay_cluster(asked: SimpleNamespace, given: Mapping[str, Any], out: Output
     until = ("--until", repr(asked.until_s)) if asked.until_s is not None else ()
     options = ("--cluster", cluster.text, *until)
     source = InputSource(tasks=str(task_file), baseline=asked.baseline, options=options)
-    with RunFolder.of(REPLAY, folder, asked.tables, overwrite=asked.overwrite) as place, unterminated():
+    with unterminated(), RunFolder.of(REPLAY, folder, asked.tables, overwrite=asked.overwrite) as place:
         # The end is not known beforehand
         with watched(out, cluster.until_s or max(spec.submit_s for spec in specs)) as watch:
             done = cluster_study(cluster, specs, parts, watch=watch)

@@ -76,7 +76,7 @@ def command(config: Path | None, out: Output, **given: Any) -> None:  # noqa: AN
     own = ("log", "cluster", "kinds", "task_file", "folder", "tables", "overwrite")
     asked = SimpleNamespace(**{name: given.pop(name) for name in own})
     settings = settings_of_kind(config, given, RoundSettings)
-    with RunFolder.of(ROUNDS, asked.folder, asked.tables, overwrite=asked.overwrite) as place, unterminated():
+    with unterminated(), RunFolder.of(ROUNDS, asked.folder, asked.tables, overwrite=asked.overwrite) as place:
         source, origin = _source(asked)
         result = _simulate(source, load_tasks(asked.task_file), settings, out)
         run, complete = run_of(result, origin), result.ended != "interrupted"

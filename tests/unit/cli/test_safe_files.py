@@ -6,16 +6,18 @@ import errno
 import fcntl
 import json
 import os
+import signal
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 from bftrain import generate_log, generate_mix, sample_log, save_log, save_tasks
-from bftrain.result_folder import READY, FolderLock
+from bftrain.result_folder import READY, FolderLock, ResultFolder
 from tests.helpers.in_process import CommandLine
 
 SWF = "".join(f"{job} {job} 0 100 1 -1 -1 1 200 -1 1 1 1 -1 1 -1 -1 -1\n" for job in range(1, 5))
@@ -138,6 +140,29 @@ def test_a_finished_result_is_replaced_only_if_that_is_asked_for(
     assert content_of(place / "out") == before
     assert bftrain(*command.split(), "--overwrite").code == 0
     assert content_of(place / "out").keys() == before.keys()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "replay log.npz --tasks tasks.toml -o out",
+        "replay --cluster 2 --tasks gang.toml -o out",
+        "rounds --cluster 2 --tasks gang.toml -o out",
+    ],
+)
+def test_sigterm_is_ignored_until_the_folder_is_closed(
+    bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    handlers: list[object] = []
+    close = ResultFolder.__exit__
+
+    def closing(folder: ResultFolder, *error: Any) -> None:  # noqa: ANN401 - of any kind
+        handlers.append(signal.getsignal(signal.SIGTERM))
+        close(folder, *error)
+
+    monkeypatch.setattr(ResultFolder, "__exit__", closing)
+    ended = bftrain(*command.split())
+    assert (ended.code, handlers) == (0, [signal.SIG_IGN]), ended.err
 
 
 def test_the_inputs_in_the_folder_are_not_overwritten(bftrain: CommandLine, place: Path) -> None:
