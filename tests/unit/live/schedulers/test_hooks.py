@@ -301,6 +301,22 @@ def test_a_folder_that_cannot_be_used_is_tried_again_and_what_cannot_be_read_is_
         listener.stop()
 
 
+def test_no_event_is_lost_in_a_storm(folder: Path) -> None:
+    ear = Ear()
+    listener = HookListener(HookSpool(folder), ear.hear, ear.notes.append)
+    listener.start()
+    try:
+        for number in range(500):
+            (folder / f"end.{number}").write_text(f"bftrain1 end {number} 0 n1 main 0 .\n")
+        deadline = time.monotonic() + 20
+        while len({one.job for one, _ in ear.heard} - {""}) < 500 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert sorted(int(one.job) for one, _ in ear.heard if one.what != "lost") == list(range(500))
+        assert ear.notes == []
+    finally:
+        listener.stop()
+
+
 def job(vnodes: str = "(n1:ncpus=2)+(n[0]:ncpus=2+n[1]:mem=3)", **more: object) -> SimpleNamespace:
     return SimpleNamespace(**{"id": "7.pbs", "exec_vnode": vnodes, "run_count": 1, "queue": "workq", **more})
 
