@@ -176,6 +176,10 @@ _SCHEMA: Final = (
     number INTEGER PRIMARY KEY, time_s REAL NOT NULL, step INTEGER NOT NULL, digest TEXT NOT NULL, site TEXT NOT NULL
 ) STRICT""",
 )
+# Tasks of 0.1.0 may wait until other tasks are done
+_SELECT_DEPENDENT: Final = """SELECT name FROM task WHERE state = 'submitted' AND EXISTS (
+    SELECT 1 FROM json_each(body, '$.after') WHERE value NOT IN (SELECT number FROM task WHERE state = 'done')
+)"""
 _LAST_DELETED: Final = "last number of a task that is forgotten"
 _VERSION_KEY: Final = "version of tables"
 _VERSION: Final = 2  # 1: no table of hours
@@ -218,6 +222,9 @@ class TaskStore:
         if int(given) < _VERSION:
             self.add_writes(counted_before(all_kept(self._journal)))
             self.record_fact(_VERSION_KEY, str(_VERSION))
+        for (name,) in self._journal.rows(_SELECT_DEPENDENT):
+            reason = "it waited for other tasks by --after, which this version does not have: resume it"
+            self.change(msgspec.structs.replace(self._tasks[name], state=LiveTaskState.PAUSED, reason=reason))
 
     @property
     def unfinished(self) -> tuple[LiveTaskRecord, ...]:

@@ -406,6 +406,33 @@ async def test_a_task_that_is_held_up_is_taken_up_by_the_next_start_and_obeys_it
         assert service.task(ourselves(), "a").state == "cancelled"
 
 
+@in_a_loop
+async def test_tasks_that_waited_for_others_in_0_1_0_are_paused_until_their_owner_resumes_them(tmp_path: Path) -> None:
+    async with live_inside(tmp_path) as (daemon, service, _, world):
+        await submit(service, "done")
+        world.lend("n1")
+        await decided(daemon)
+        world.tell("done", "done", step=1)
+        await until(lambda: daemon.harvester.unfinished == ())
+        for name in ("a", "b", "c"):
+            await submit(service, name)
+        await decided(daemon)
+    with closing(sqlite3.connect(tmp_path / "live" / "live.db")) as connection, connection:
+        for name, after in (("a", "[]"), ("b", "[1]"), ("c", "[1, 2]")):
+            change = "UPDATE task SET body = json_set(body, '$.after', json(?)) WHERE name = ?"
+            connection.execute(change, (after, name))
+    for _ in range(2):
+        async with live_inside(tmp_path) as (daemon, service, _, _):
+            tasks = {task.name: task for task in service.tasks(ourselves())}
+            assert [name for name, task in tasks.items() if task.state == "paused"] == ["c"]
+            assert "--after" in tasks["c"].reason
+            assert daemon.harvester.paused == {"c"}
+    async with live_inside(tmp_path) as (_, service, _, _):
+        await service.resume(ourselves(), "c")
+    async with live_inside(tmp_path) as (daemon, _, _, _):
+        assert daemon.harvester.paused == set()
+
+
 class Crowded(World):
     """Cannot add any task while ``away``; ``most`` are added at the same time."""
 
