@@ -58,7 +58,7 @@ class SpeedCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return np.interp(np.arange(largest + 1), (0, *self.nodes), (0.0, *self.rate))
 
     def times(self, factor: float) -> SpeedCurve:
-        """Return the curve of a task that is this many times as fast."""
+        """Return the curve of a task that is ``factor`` times as fast."""
         return SpeedCurve(nodes=self.nodes, rate=tuple(rate * factor for rate in self.rate))
 
     def note(self, largest: int) -> str:

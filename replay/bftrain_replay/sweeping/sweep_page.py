@@ -104,15 +104,29 @@ def _figures(swept: SweptPoints) -> list[ChartFigure]:
 
 
 def _lead(rows: Sequence[PointRow], metric: MetricColumn) -> HtmlText | str:
-    """Return where the metric is highest and lowest, and which option makes the largest difference."""
+    """Return where the metric is best, and which option makes the largest difference."""
     names = [name for name in varied(rows) if name != SEED]
     found = spreads(rows, metric, names)
-    if len(found) < 2:  # noqa: PLR2004 - one point, or one with several seeds
-        return "".join(f"{metric.heading}: {spread.text(metric)}." for spread in found.values())
-    most, _, least = escape(_says(rows, metric, names)).partition("; ")
+    if not found:
+        return ""
+    most, least = (choose(found, key=lambda cells: found[cells].mean) for choose in (max, min))
+    best, worst = (least, most) if metric.figure.better == "less" else (most, least)
+
+    def written(cells: Cells) -> str:
+        options = with_names(names, cells)
+        text = metric.format(found[cells].mean)
+        return text + (escape(f" with {options}").replace(" = ", "&nbsp;=&nbsp;") if options else "")
+
+    title = metric.heading
+    over = f", on average over {text_formats.counted(found[best].count, 'seed')}" if found[best].count > 1 else ""
+    if len(found) == 1:
+        return HtmlText(f"{title}{over}: <strong>{written(best)}</strong>.")
+    ends = ("at best", "at worst") if metric.figure.better else ("at most", "at least")
+    text = f"{title}{over}: <strong>{written(best)}</strong> {ends[0]}, {written(worst)} {ends[1]}"
     name, low, high = _ranked(rows, metric)[0]
-    difference = f"<strong>{escape(name)}</strong> makes the largest difference: {low} to {high} on average."
-    return HtmlText(f"{metric.heading}, <strong>{most[:1].lower()}{most[1:]}</strong>; {least} The option {difference}")
+    return HtmlText(
+        f"{text}; <strong>{escape(name)}</strong> makes the largest difference: {low} to {high} on average."
+    )
 
 
 def _ranked(rows: Sequence[PointRow], metric: MetricColumn) -> list[tuple[str, str, str]]:
