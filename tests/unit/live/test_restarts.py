@@ -465,6 +465,27 @@ async def test_few_tasks_that_are_held_up_are_tried_at_the_same_time(tmp_path: P
         await until(lambda: daemon.task_manager.held_up == {})
 
 
+@in_a_loop
+async def test_many_folders_that_hang_block_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_timeouts(monkeypatch, restore_s=0.01, restore_task_s=0.01)
+    world, hanging = World(), threading.Event()
+    add = world.add
+
+    def wait_and_add(task: str, job: Any) -> None:  # noqa: ANN401 - as in World
+        if task == "last" or hanging.wait(30):
+            add(task, job)
+
+    names = [f"a{number}" for number in range(12)]
+    async with live_inside(tmp_path, world) as (_, service, _, _):
+        for name in (*names, "last"):
+            await submit(service, name)
+    monkeypatch.setattr(world, "add", wait_and_add)
+    async with live_inside(tmp_path, world) as (daemon, _, _, _):
+        await until(lambda: set(daemon.task_manager.held_up) == set(names))
+        hanging.set()
+        await until(lambda: daemon.task_manager.held_up == {})
+
+
 def test_threads_share_one_launcher(tmp_path: Path) -> None:
     def make(*_: object) -> object:
         time.sleep(0.05)
