@@ -26,7 +26,7 @@ _PBS: Final = "import the files in server_priv/accounting on the PBS server"
 _DOWN: Final = "import the output of sacctmgr show event -P all_time, or set --down NODES@A:B"
 _OF_NOW: Final = ", which lists only current jobs"
 _UNSUPPORTED: Final = ", which is not supported"
-# The start of one of the first lines, the problem, and a supported source
+# Text at the start of a line, the format it reveals, and a supported source
 _OTHER_FILES: Final = (
     (r"\s*JOBID\b.* ST .*NODELIST\(REASON\)", f"output of squeue{_OF_NOW}", _SACCT),
     (r"\s*JOBID\b.*\bSTAT\b.*\bFROM_HOST\b", f"output of bjobs{_OF_NOW}", _LSF),

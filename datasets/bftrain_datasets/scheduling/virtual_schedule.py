@@ -219,7 +219,7 @@ class UserVirtualSchedule(VirtualSchedule[int]):
     def most_shares(self, begins_s: ArrayLike, ends_s: ArrayLike) -> NDArray[np.float64]:
         """Return the largest sum of the shares of all active users between these times."""
         times = np.asarray(self._share_times_s)
-        values = np.append(self._share_sums, 0.0)  # each applies from its time; the last one is only a bound
+        values = np.append(self._share_sums, 0.0)  # each share applies from its time on; the appended value is unused
         first = np.maximum(np.searchsorted(times, begins_s, side="right") - 1, 0)
         last = np.maximum(np.searchsorted(times, ends_s, side="right") - 1, first)
         largest: NDArray[np.float64] = np.maximum.reduceat(values, np.column_stack((first, last + 1)).ravel())[::2]

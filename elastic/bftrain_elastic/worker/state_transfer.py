@@ -111,7 +111,7 @@ def move(
     # Members that have the tree and need not receive it
     others = tree.size > _LEAST_PIECE_BYTES and len(lacking) + 1 < place.workers
     group = dist.new_group([0, *lacking], backend="gloo") if others and tree.on_cpu else None
-    ignores = place.rank > 0 and place.rank in sources  # it drops what it receives
+    ignores = place.rank > 0 and place.rank in sources  # it drops the received data
     pending: deque[tuple[Any, Tensor, list[Tensor], list[Tensor]]] = deque()
     count = 0
 

@@ -93,9 +93,8 @@ def assess(  # noqa: PLR0913 - one parameter an option
     """
     if handback_delay_s is not None and not handback_delay_s >= 0.0:
         raise BadValue(f"is {handback_delay_s}", where="handback_delay_s", fix="write seconds, such as 30.0")
-    settings, models = ReplaySettings.with_options(options, "assess"), models_of([Path(each) for each in profiles])
+    settings = ReplaySettings.with_options(options, "assess")
     source = load_log(Path(log)) if isinstance(log, str | Path) else log
-    task_file = Path(tasks) if isinstance(tasks, str | Path) else None
     with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
         inputs = AssessmentInputs(
             log=source,
@@ -104,7 +103,7 @@ def assess(  # noqa: PLR0913 - one parameter an option
             name=file_name(log) or "log",
             command=_IN_PYTHON,
             tasks=load_tasks(Path(tasks)) if isinstance(tasks, str | Path) else tasks,
-            task_file=task_file,
+            task_file=Path(tasks) if isinstance(tasks, str | Path) else None,
             task_name=file_name(tasks) or "the call",
             timezone=timezone,
             prices=node_prices or NodePrices(),
@@ -114,9 +113,9 @@ def assess(  # noqa: PLR0913 - one parameter an option
         )
         figures = assess_log(
             inputs,
-            Path(folder),
-            lambda sample, given: replay_sample(sample, given, settings, watch),
-            models,
-            runner("what_ifs") if what_ifs else None,
+            scratch=Path(folder),
+            replay=lambda sample, given: replay_sample(sample, given, settings, watch),
+            models=models_of([Path(each) for each in profiles]),
+            run=runner("what_ifs") if what_ifs else None,
         )
     return AssessedLog(figures)

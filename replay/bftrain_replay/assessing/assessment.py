@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrain import summaries, text_formats
 from bftrain.taskfiles.records import Profile
@@ -207,13 +208,7 @@ def assess_log(
         replayed.by_block(measure)
         for measure in (HarvestCurve.idle_node_h, HarvestCurve.used_node_h, HarvestCurve.harvest_node_h)
     )
-    windows = zip(sample.windows, replayed.curves, strict=True)
-    causes = summed([curve.causes_node_h(np.array(window.edges_s)) for window, curve in windows])
-    steps = LocalSteps.of(sample, zone)
-    in_steps = steps.harvest(sample, replayed.curves)
-    hours = steps.mean_nodes(sample, in_steps, steps.hour, len(HOURS))
-    days = steps.mean_nodes(sample, in_steps, steps.weekday, len(DAYS))
-    whole = len(log.node_names) * sample.replayed.hours
+    hours, days = _by_part_of_time(sample, replayed, zone)
     return LogAssessment(
         log=_facts(sample, inputs.name, zone),
         idle=sample.a_week(idle),
@@ -221,14 +216,10 @@ def assess_log(
         harvest=sample.a_week(harvest),
         sure=sample.a_week(replayed.sure),
         harvest_share=sample.share(harvest, idle),
-        of_machine=sample.share(harvest, whole),
-        causes=tuple(
-            CauseFigure(cause=name, node_h=sample.a_week(amounts), share=sample.share(amounts, idle))
-            for name, amounts in causes.items()
-            if amounts.sum() > 0.0
-        ),
-        hours=tuple(PartOfTime(part=part, nodes=nodes) for part, nodes in zip(HOURS, hours, strict=True)),
-        days=tuple(PartOfTime(part=part, nodes=nodes) for part, nodes in zip(DAYS, days, strict=True)),
+        of_machine=sample.share(harvest, len(log.node_names) * sample.replayed.hours),
+        causes=_causes(sample, replayed, idle),
+        hours=hours,
+        days=days,
         groups_by=groups.source if groups else "",
         groups=harvest_of_groups(groups, sample, replayed.held, harvest, used) if groups else (),
         what_ifs=others[0],
@@ -244,6 +235,31 @@ def assess_log(
         settings=settings,
         command=inputs.command,
     )
+
+
+def _causes(sample: ReplayedSample, replayed: ReplayedHarvest, idle: NDArray[np.float64]) -> tuple[CauseFigure, ...]:
+    """Return the losses by cause; ``idle`` are the idle node-hours by block."""
+    windows = zip(sample.windows, replayed.curves, strict=True)
+    causes = summed([curve.causes_node_h(np.array(window.edges_s)) for window, curve in windows])
+    return tuple(
+        CauseFigure(cause=name, node_h=sample.a_week(amounts), share=sample.share(amounts, idle))
+        for name, amounts in causes.items()
+        if amounts.sum() > 0.0
+    )
+
+
+def _by_part_of_time(
+    sample: ReplayedSample, replayed: ReplayedHarvest, zone: tzinfo
+) -> tuple[tuple[PartOfTime, ...], tuple[PartOfTime, ...]]:
+    """Return the working nodes by hour of the day, and by weekday."""
+    steps = LocalSteps.of(sample, zone)
+    in_steps = steps.harvest(sample, replayed.curves)
+
+    def means(parts: Sequence[str], part_of_step: NDArray[np.intp]) -> tuple[PartOfTime, ...]:
+        nodes = steps.mean_nodes(sample, in_steps, part_of_step, len(parts))
+        return tuple(PartOfTime(part=part, nodes=mean) for part, mean in zip(parts, nodes, strict=True))
+
+    return means(HOURS, steps.hour), means(DAYS, steps.weekday)
 
 
 def _worth(prices: NodePrices, a_week: Callable[[float, float], EstimatedFigure]) -> WeeklyWorth:

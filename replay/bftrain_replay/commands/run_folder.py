@@ -1,4 +1,4 @@
-"""The end of a command with a run: its folder, and the exit status of interrupted runs and of lacking figures."""
+"""The folder of a command's run, and the exit status if the run was interrupted or lacks figures."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Ledger: the use of every idle node-second of the log, and the growth of the harvest.
 
-The ledger has one row for each interval between two moments: the numbers of idle and of allocated nodes, and the
+The ledger has one row for each interval between two moments: the numbers of idle nodes, of allocated nodes, and of
 unused nodes by reason. :meth:`Ledger.check` verifies that the rows add up to the log.
 
 The harvest is recorded at the boundaries of a fixed number of equal intervals of a log. Recording is free between

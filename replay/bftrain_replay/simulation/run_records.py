@@ -309,7 +309,7 @@ class DecisionColumns:
         changes: Collection[tuple[str, int]],
         decided_by: str,
     ) -> None:
-        """Add a row: seconds of solver and decision, counts of nodes idle and used and of tasks, changed sizes."""
+        """Add a row: solver and decision seconds, numbers of idle nodes, used nodes and tasks, and changed sizes."""
         tasks = self._tasks
         self.decided_by[decided_by] += 1
         if changes:

@@ -91,7 +91,7 @@ class StallVerdict:
 
 @dataclass(eq=False)
 class LossWatch:
-    """Detects a loss that is not a number any more; a script that never reported a finite loss is left alone."""
+    """Detects a loss that becomes NaN or infinite; a script that never reported a finite loss is exempt."""
 
     bad: int = 0  # consecutive bad losses
     _since: tuple[float, int] = (0.0, 0)  # time and step of the first one
