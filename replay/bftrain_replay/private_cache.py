@@ -1,4 +1,4 @@
-"""Files in the user's cache folder; a checksum and their permissions show whether another user can have changed one."""
+"""Files in the user's cache folder; a checksum and the file mode reveal changes by other users."""
 
 from __future__ import annotations
 

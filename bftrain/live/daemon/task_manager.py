@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 _REASON_LETTERS: Final = 4000
 _EVENT_LETTERS: Final = 2000  # letters of a reason in the journal
 _NOTED_STARTS: Final = frozenset({3, 10, 30, 100, 300, 1000})  # counts of starts without steps that trigger a notice
-_RESTORES: Final = 8  # threads that restore tasks at the same time
+_RESTORE_THREADS: Final = 8  # tasks that are restored at the same time
 _ALL_OF_IT: Final = 0.999  # share of the work: whole batches seldom add up to it exactly
 
 
@@ -66,7 +66,7 @@ class TaskManager:
         self._counted: set[str] = set()  # tasks with counted hours but unwritten progress
         self._ended: list[str] = []  # finished tasks that launchers still know
         self.held_up: dict[str, str] = {}  # unfinished tasks that cannot be run now -> why
-        self._restore_slots = asyncio.Semaphore(_RESTORES)
+        self._restore_slots = asyncio.Semaphore(_RESTORE_THREADS)
 
     @property
     def now(self) -> float:

@@ -360,12 +360,12 @@ def queue_remarks(queue: str, *, starts: bool, takes: bool) -> list[str]:
     return [text for text, good in remarks.items() if not good]
 
 
-_LENGTH: Final = re.compile(r"(?:(?:(?:(\d+)-)?(\d+):)?(\d+):)?(\d+)", re.ASCII)
+_TIME_LIMIT: Final = re.compile(r"(?:(?:(?:(\d+)-)?(\d+):)?(\d+):)?(\d+)", re.ASCII)
 
 
 def length_s(text: object) -> float:
     """Parse a time limit such as ``1-12:00:00``, ``90:00`` or ``90`` (s); infinite for 0 and other text: UNLIMITED."""
-    if (found := _LENGTH.fullmatch(str(text))) is None:
+    if (found := _TIME_LIMIT.fullmatch(str(text))) is None:
         return LATER
     days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
     return 86_400.0 * days + 3600.0 * hours + 60.0 * minutes + seconds or LATER
