@@ -20,7 +20,7 @@ from bftrain.errors import BadInput
 from bftrain.journal import Journal
 from bftrain.rerun import Difference, Rerun, RerunStep, readable_errors
 from bftrain.values.actions import Action, Release
-from bftrain.values.curve import ANY_KIND, OTHER_KIND
+from bftrain.values.curve import ANY_KIND, OTHER_KIND, SpeedCurve
 from bftrain.values.decision import Decision
 from bftrain.values.events import (
     Event,
@@ -237,29 +237,26 @@ def rerun(
         settings = replace(settings, solver=made_with.policy)
     if reported:
         # Speed ratio of each task to its curve, where known
-        followed = process_steps(journal, events, decide_again=False).done.tasks
-        done = {task.spec.name: task.done_samples for task in followed if isinstance(task, TaskProgress)}
+        _, followed = process_steps(journal, events, decide_again=False)
+        done = {task.spec.name: task.done_samples for task in followed.tasks if isinstance(task, TaskProgress)}
         known = {name: samples for name, samples in reported.items() if samples > 0.0 and done.get(name, 0.0) > 0.0}
         events = events.paced({name: samples / done[name] for name, samples in known.items()})
-    gone = process_steps(journal, events, watch=watch)
-    tasks = events.with_work(gone.work_samples)
-    study = study_of(result_of(gone.done, settings), events.log, tasks, parts, watch)
-    return JournalReplay(study=study, steps=len(journal), differences=tuple(gone.differences))
+    engine, done_again = process_steps(journal, events, watch=watch)
+    tasks = events.with_work(engine.work_samples)
+    study = study_of(result_of(done_again, settings), events.log, tasks, parts, watch)
+    return JournalReplay(study=study, steps=len(journal), differences=tuple(engine.differences))
 
 
 def process_steps(
     journal: Journal, events: JournalEvents, *, decide_again: bool = True, watch: Watch | None = None
-) -> JournalEngine:
+) -> tuple[JournalEngine, EngineRun]:
     """Process all steps of ``journal``, and decide them again or follow the recorded decisions."""
     engine = JournalEngine(journal, events, Rerun(journal, decide_again=decide_again), watch)
-    engine.done = engine.run()
-    return engine
+    return engine, engine.run()
 
 
 class JournalEngine(Engine):
-    """An engine whose moments are the steps of a journal; ``done`` is the run."""
-
-    done: EngineRun
+    """An engine whose moments are the steps of a journal."""
 
     def __init__(self, journal: Journal, events: JournalEvents, again: Rerun, watch: Watch | None) -> None:
         rules = ReplayRules(ReplaySettings.of(journal.settings_now).progress_kept)
@@ -335,6 +332,9 @@ class JournalEngine(Engine):
         super()._apply([replace(action, task=self._present[action.task].spec.name) for action in found], now_s)
         self._harvest.note(*self._changed)
         self._changed.clear()
+
+    def _curve_on(self, spec: TaskSpec, kind: str) -> SpeedCurve:
+        return spec.curve_on(kind) or spec.curve  # the kind's curve may have been measured later
 
     def _common_kind(self, nodes: Sequence[str]) -> str:
         return self._log.kind_of[nodes[0]]  # kinds may have changed during the run

@@ -169,7 +169,8 @@ def export(path: Path, log: Path, tasks: Path | None, config: Path | None, out: 
         check_replaceable(config, lambda file: head_of(file).startswith(f"# {_MADE_BY}".encode()), "settings file")
     with Journal.open(path) as journal:
         events = recorded(journal)
-        over = dict(process_steps(journal, events, decide_again=False).work_samples)
+        engine, _ = process_steps(journal, events, decide_again=False)
+        over = dict(engine.work_samples)
         over.update({name: samples for name, samples in reported_samples(journal, events).items() if name in over})
         specs = events.with_work(over)
         settings = ReplaySettings.of(journal.settings_now)

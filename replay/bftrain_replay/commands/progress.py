@@ -27,7 +27,6 @@ class _Shown(msgspec.Struct):
     begun_s: float
     shown_s: float
     done_at_first: float
-    done: float
     bar: TaskID | None
 
 
@@ -48,22 +47,20 @@ class ShownProgress:
         ``bar`` and ``line`` make the text of each from the seconds that the job took so far.
         """
         now_s, shown = time.monotonic(), self._shown.get(name)
-        if shown is not None and done < shown.done:  # started again
-            shown = self._shown[name] = _Shown(now_s, now_s, done, done, shown.bar)
         if shown is None:
             if not self._shown and not self._in_lines:
                 # Started late: a thread that draws bars blocks forking of replay processes, and needs an import
                 self._bars = self._out.progress()
                 self._bars.start()
             task = None if self._bars is None else self._bars.add_task(bar(0.0), total=total)
-            shown = self._shown[name] = _Shown(now_s, now_s, done, done, task)
+            shown = self._shown[name] = _Shown(now_s, now_s, done, task)
         elif now_s - shown.shown_s < (_LINE_EVERY_S if self._in_lines else _REDRAW_S):
             return
         elif self._in_lines:
             took_s, gained = now_s - shown.begun_s, done - shown.done_at_first
             left = f", about {took_s * (total - done) / gained:,.0f} s left" if gained > 0.0 else ""
             self._out.say(f"{line(took_s)}{left}")
-        shown.shown_s, shown.done = now_s, done
+        shown.shown_s = now_s
         if self._bars is not None and shown.bar is not None:
             self._bars.update(shown.bar, completed=done, total=total, description=bar(now_s - shown.begun_s))
 

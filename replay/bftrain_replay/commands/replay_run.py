@@ -19,7 +19,7 @@ from bftrain.values.options import AUTO
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay.commands.progress import watched
-from bftrain_replay.commands.run_folder import RunFolder, check_cluster_alone, log_of
+from bftrain_replay.commands.run_folder import RunFolder, check_cluster_alone, load_log_with_kinds
 from bftrain_replay.commands.sensitivity import SideReplays
 from bftrain_replay.drawing import vega
 from bftrain_replay.run.provenance import InputSource
@@ -124,7 +124,7 @@ def replay_log(asked: SimpleNamespace, given: Mapping[str, Any], out: Output) ->
     # Before any reading: check for missing named plugins
     parts = check_parts(_settings(asked, {**given, "max_tasks": None} if auto_cap else given), asked.baseline)
     settings, task_file, kinds = parts.settings, asked.task_file, asked.kinds
-    events = log_of(asked, log)
+    events = load_log_with_kinds(log, asked.kinds)
     workload, specs = None, None if task_file is None else _tasks(task_file, events)
     if auto_cap:
         settings = with_auto_cap(events, settings, specs)
@@ -166,7 +166,7 @@ def _tasks(task_file: Path, events: EventLog) -> tuple[TaskSpec, ...]:
 
 def replay_cluster(asked: SimpleNamespace, given: Mapping[str, Any], out: Output) -> None:
     """Replay the tasks of a file on a cluster, and write and print the result."""
-    check_cluster_alone(asked)
+    check_cluster_alone(asked.log, asked.kinds)
     if given.get("max_tasks") == AUTO:
         raise UsageError("is for the idle nodes of a log", where="--max-tasks auto", fix="give a number")
     task_file, folder = asked.task_file, asked.folder

@@ -150,11 +150,12 @@ def _run(
     scheduled = watched(out, 100.0, unit=1.0, counted="jobs", done="% scheduled", interruptible=False)
     with scheduled as tell, on_sigterm(signal.default_int_handler):
         figures = experiment.prepare(replace(request, tell=tell))
-    with unterminated(), interruption() as interrupted, shown_progress(out) as shown:
+    with unterminated(), interruption() as interrupted:
 
         def run(sweep: PreparedSweep, timed: bool) -> Sequence[PointRow]:  # noqa: FBT001 - a callback
-            watch = sweep_watch(shown)
-            sweep.run(outcomes, executors[timed], retry_failed=True, watch=watch, stopping=interrupted)
+            with shown_progress(out) as shown:  # anew for each sweep, which estimates its own end
+                watch = sweep_watch(shown)
+                sweep.run(outcomes, executors[timed], retry_failed=True, watch=watch, stopping=interrupted)
             return sweep.swept(outcomes.known).rows
 
         return Reproduction(experiment, request, figures, run_all(experiment.title, figures, run))

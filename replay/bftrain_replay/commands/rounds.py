@@ -27,7 +27,7 @@ from bftrain.cli.value_completion import complete_parts
 from bftrain.errors import BadValue, UsageError
 from bftrain_datasets.commands.logfiles import FILE, FOLDER, InputFile, kinds_option
 from bftrain_replay.commands.progress import AN_HOUR_S, watched
-from bftrain_replay.commands.run_folder import RunFolder, check_cluster_alone, log_of
+from bftrain_replay.commands.run_folder import RunFolder, check_cluster_alone, load_log_with_kinds
 from bftrain_replay.commands.sensitivity import cluster_option, tables_option
 from bftrain_replay.commands.side_by_side import counts, spreads_table
 from bftrain_replay.rounds.round_settings import RoundSettings
@@ -93,13 +93,13 @@ def _source(asked: SimpleNamespace) -> tuple[Mapping[str, int] | EventLog, Input
 
     tasks = str(asked.task_file)
     if asked.cluster is not None:
-        check_cluster_alone(asked)
+        check_cluster_alone(asked.log, asked.kinds)
         text = FixedCluster(nodes=asked.cluster, until_s=None).text
         return asked.cluster, InputSource(tasks=tasks, options=("--cluster", text))
     if asked.log is None:
         raise UsageError("is missing", where="LOG", fix="name a log, or nodes such as --cluster v100=36,k80=4")
     kinds = () if asked.kinds is None else ("--kinds", str(asked.kinds))
-    return log_of(asked, asked.log), InputSource(log=str(asked.log), tasks=tasks, options=kinds)
+    return load_log_with_kinds(asked.log, asked.kinds), InputSource(log=str(asked.log), tasks=tasks, options=kinds)
 
 
 def _simulate(
@@ -166,8 +166,10 @@ def _warnings(result: RoundResult) -> Iterator[str]:
 def _words(result: RoundResult, source: InputSource) -> RenderableType:
     from rich.console import Group
 
+    from bftrain_replay.simulation.fixed_cluster import FixedCluster
+
     settings, figures = result.settings, result.task_figures
-    where = f"{source.tasks} on {source.log or source.options[-1]}"
+    where = f"{source.tasks} on {source.log or FixedCluster(nodes=result.nodes, until_s=None).text}"
     title = f"{where}: {settings.policy} in rounds of {text_formats.duration(settings.round_s)}"
     seconds, ratio = (5, 1, 1, 1), (2, 2, 2, 2)  # enough digits of the mean to compare with published values
 

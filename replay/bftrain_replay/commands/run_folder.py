@@ -1,4 +1,4 @@
-"""The folder of a command's run, and the exit status if the run was interrupted or lacks figures."""
+"""The result folder of a command, and its exit code if the run was interrupted or a requested metric failed."""
 
 from __future__ import annotations
 
@@ -9,32 +9,30 @@ from typing import TYPE_CHECKING, Self
 from bftrain.errors import BrokenPlugin, Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from types import SimpleNamespace
-
     from bftrain.cli.output import Output
     from bftrain.result_folder import ResultFolder
     from bftrain_datasets.log.eventlog import EventLog
     from bftrain_replay.run.run import EarlyFiles, Run, RunKind
 
 
-def log_of(asked: SimpleNamespace, path: Path) -> EventLog:
-    """Read the log, and the kinds of its nodes if a file has them."""
+def load_log_with_kinds(path: Path, kinds: Path | None) -> EventLog:
+    """Load a log, and the kinds of its nodes if a file has them."""
     from bftrain_datasets.log.edits import with_kinds
     from bftrain_datasets.log.log_files import load_log
 
-    return load_log(path) if asked.kinds is None else with_kinds(load_log(path), asked.kinds)
+    return load_log(path) if kinds is None else with_kinds(load_log(path), kinds)
 
 
-def check_cluster_alone(asked: SimpleNamespace) -> None:
+def check_cluster_alone(log: Path | None, kinds: Path | None) -> None:
     """Raise for options that a cluster sets itself."""
-    if asked.log is not None:
+    if log is not None:
         raise UsageError("a cluster takes the place of a log", where="--cluster", fix="omit LOG or --cluster")
-    if asked.kinds is not None:
+    if kinds is not None:
         raise UsageError("a cluster names its kinds itself", where="--kinds", fix="omit it")
 
 
 class RunFolder:
-    """The folder of a run, if it is written; use it in a ``with`` block.
+    """The result folder of a run; without a folder nothing is written. Use it in a ``with`` block.
 
     A partial result does not replace a finished one.
     """
@@ -72,7 +70,7 @@ class RunFolder:
             self.written = True
 
     def end(self, out: Output | None, *, complete: bool, broken: Iterable[BrokenPlugin] = ()) -> None:
-        """Print the folder to ``out``; exit with an error if the run was interrupted, or if metrics gave no figures."""
+        """Print the folder to ``out``; raise ``Interrupted`` or ``BrokenPlugin`` if figures are missing."""
         folder = None if self._target is None else self._target.path
         if self.written and out is not None:
             out.say(f"result: {folder}")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+import msgspec
+
 from bftrain.errors import BadInput
 from bftrain.node_units import UNITS
 from bftrain.values import wire
@@ -26,6 +28,24 @@ _IN_ROUNDS: Final = "time shared in rounds"
 _SHORT_SUM: Final = 12  # SHA-256 digits that distinguish files for people
 
 
+class _NamedFile(msgspec.Struct, frozen=True):
+    name: str
+    sha256: str
+
+
+class _Inputs(msgspec.Struct, frozen=True):
+    log: _NamedFile
+    tasks: _NamedFile
+
+
+class _Origin(msgspec.Struct, frozen=True):
+    """The entries of ``summary.json`` besides its figures that a comparison reads."""
+
+    inputs: _Inputs
+    settings: dict[str, Any]
+    versions: dict[str, str]
+
+
 @dataclass(frozen=True, eq=False)
 class ComparedRun:
     """A replay, or a run in rounds, with its label."""
@@ -43,6 +63,7 @@ class ComparedRun:
         where = content.place if content.made is not None else f"{content.place}/summary.json"
         try:
             wire.convert(self.run.summary, RoundSummary if self.in_rounds else ReplaySummary)
+            wire.convert(self.run.summary, _Origin)
         except BadInput as error:
             what = f"not the summary of a replay: {error.what}"
             raise BadInput(what, where=where, fix=_LEFT_ALONE) from error
@@ -69,7 +90,7 @@ class ComparedRun:
             nodes = summary["inputs"].get("cluster", {})
             return {"nodes": nodes, "until_s": settings.get("until_s"), "why": summary["ended"]}
         found = summary.get("cluster") or {"nodes": {}, "until_s": None, "ended": {}}
-        return {**found, "why": found["ended"].get(settings["solver"], "")}
+        return {**found, "why": found["ended"].get(settings.get("solver"), "")}
 
     @property
     def tasks(self) -> TaskColumns:

@@ -163,9 +163,7 @@ class RoundResult:
 
     def table(self, name: str) -> DataFrame:
         """Return a table as a DataFrame: tasks, rounds, users, or nodes, used nodes and samples ``over_time``."""
-        import pandas as pd  # noqa: PLC0415 - heavy, and only who asks for a frame needs it
-
-        return pd.DataFrame(getattr(self, f"{name}_table"))
+        return run_of(self).table(name)
 
     @property
     def states(self) -> list[TaskState]:

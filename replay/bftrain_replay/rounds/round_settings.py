@@ -231,9 +231,9 @@ def _check_together(settings: RoundSettings) -> None:
         settings.nodes_of_hosts  # noqa: B018 - raises if it is no such text
     except ValueError as error:
         checks.reject(settings, "per_host", f"is {settings.per_host!r}: {error}", "write 4, or v100=4,p100=2")
-    if settings.speed_error and (other := "phases" if settings.phases else "pairs" if settings.pairs else ""):
-        what = f"is for speeds that stay, and {other} change them"
-        checks.reject(settings, "speed_error", what, "omit one")
+    other = "phases" if settings.phases else "pairs"
+    if settings.speed_error and getattr(settings, other):
+        checks.reject(settings, "speed_error", f"cannot be combined with {other}", "omit one")
     if settings.resources_of_nodes and settings.pairs:
         what = "limits nodes that a task uses alone, and speeds of pairs do not depend on it"
         checks.reject(settings, next(iter(settings.resources_of_nodes)), what, "leave out this, or pairs")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bftrain import text_formats
 from bftrain.config import Settings
-from bftrain.errors import BadInput
+from bftrain.errors import BadInput, UsageError
 from bftrain.parts import MeasuredFigures
 from bftrain.short_repr import ShortRepr
 from bftrain.values.curve import ANY_KIND
@@ -241,6 +241,9 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
 
     def table(self, name: str) -> DataFrame:
         """Return a table as a DataFrame (docs/reference/results.md explains its columns)."""
+        if name not in tables.TABLES:
+            fix = f"there are {', '.join(tables.TABLES)}"
+            raise UsageError(f"a replay has no table '{name}'", where="table", fix=fix)
         if name != tables.NAME:
             return tables.frame(tables.TABLES[name], self.table_rows(name))
         if self.allocations is None:

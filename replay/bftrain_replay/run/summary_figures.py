@@ -34,6 +34,7 @@ GLOSSARY_PAGES: Final = {
     "Decisions and run time": "docs/reference/results.md",
     "For a site": "docs/how-to/assess.md",
 }
+Place = Literal["terminal", "page", "comparison"]
 FigureUnit = Literal["samples", "share", "node-hours", "s", "ms", "count", "ratio"]  # shares are fractions from 0 to 1
 # Headings in comparisons
 FigureTopic = Literal["Harvest", "Idle node-time", "Work lost", "Tasks", "Rounds", "Decisions"]
@@ -82,7 +83,7 @@ class SummaryFigure(msgspec.Struct, frozen=True, kw_only=True):
     short: str = ""  # terminal column heading where the label is too long
     topic: FigureTopic | None = None
     when: Literal["always", "known", "not zero", "different"] = "always"
-    places: frozenset[str] = frozenset()
+    places: frozenset[Place] = frozenset()
     value: Callable[[object], float | None] | None = None
     text: Callable[[Mapping[str, Any]], str] | None = None
     predicate: str = ""  # completes a sentence that starts with a number of node-hours
@@ -183,7 +184,7 @@ def _read() -> tuple[tuple[GlossaryEntry, ...], tuple[SummaryFigure, ...]]:
 
 
 def _figures(key: str, row: dict[str, Any]) -> Iterator[SummaryFigure]:
-    parts: Mapping[str, Sequence[str]] = row.pop("parts", {})
+    parts = msgspec.convert(row.pop("parts", {}), dict[str, frozenset[Place]])
     topic = row.pop("group", None)
     figure = msgspec.convert({**row, "name": key, "topic": topic}, SummaryFigure)
     if not parts:
@@ -196,7 +197,7 @@ def _figures(key: str, row: dict[str, Any]) -> Iterator[SummaryFigure]:
             better="less",
             topic=figure.topic if "comparison" in places else None,
             when="known",
-            places=frozenset(places),
+            places=places,
         )
 
 

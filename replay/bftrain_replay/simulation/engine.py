@@ -286,6 +286,12 @@ class Engine:
             self._speeds[key] = curve.speeds(largest).tolist()
         return self._speeds[key]
 
+    def _curve_on(self, spec: TaskSpec, kind: str) -> SpeedCurve:
+        curve = spec.curve_on(kind)
+        if curve is None:
+            raise Fault(f"task '{spec.name}' is placed on kind '{kind}', which it cannot use", where="decision")
+        return curve
+
     def _by_progress(self, spec: TaskSpec) -> TaskSpec:
         return by_progress(spec, chosen=self._chooses_batches)
 
@@ -328,7 +334,7 @@ class Engine:
             before = task.size
             if self._kinds is not None and type(action) is Start:
                 kind = self._kind[name] = self._common_kind(action.nodes)
-                task.set_speeds(self._speeds_of(task.spec, task.spec.curve_on(kind) or task.spec.curve), kind)
+                task.set_speeds(self._speeds_of(task.spec, self._curve_on(task.spec, kind)), kind)
             carry_out(task, action, now_s)
             if name in self._batch_specs:
                 task.batch = self._batch(name, task.size)

@@ -46,15 +46,19 @@ class DaskExecutor:
     def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
         """Run all passes."""
         in_slurm = self.address == SLURM
-        with _dask() as dask, self._slurm_jobs(dask) if in_slurm else _client(dask, self.address) as client:
+        with (
+            _dask() as distributed,
+            self._slurm_jobs(distributed) if in_slurm else _client(distributed, self.address) as client,
+        ):
             running = _submitted(client, jobs)
             ids = {future.key: job.id for future, job in running.items()}
-            completed = dask.as_completed(list(running), loop=client.loop, with_results=True, raise_errors=False)
+            completed = distributed.as_completed(list(running), loop=client.loop, with_results=True, raise_errors=False)
             while running and not stopping():
                 if in_slurm:  # starts jobs, and replaces lost ones
                     client.cluster.scale(jobs=min(self.workers, len(jobs)))
                 # A worker runs one pass at a time; its other passes are queued
-                tell({ids[key]: 0.0 for keys in client.processing().values() for key in [*filter(ids.get, keys)][:1]})
+                first = (next(filter(ids.get, keys), None) for keys in client.processing().values())
+                tell({ids[key]: 0.0 for key in first if key})
                 for future, result in completed.next_batch(block=False):
                     job = running.pop(future)
                     if isinstance(result, bytes):
@@ -66,16 +70,16 @@ class DaskExecutor:
                 time.sleep(0.2)
 
     @contextmanager
-    def _slurm_jobs(self, dask: Any) -> Iterator[Any]:  # noqa: ANN401 - untyped
+    def _slurm_jobs(self, distributed: Any) -> Iterator[Any]:  # noqa: ANN401 - untyped
         """Start a scheduler for Slurm jobs by our arguments, the user's configuration of Dask, and options."""
         handler = signal.getsignal(signal.SIGINT)
         from dask_jobqueue import SLURMCluster  # noqa: PLC0415 - an extra
 
         signal.signal(signal.SIGINT, handler)  # the import has replaced it
-        site, logs = dask.config["jobqueue"]["slurm"], self.folder / "worker-logs"
-        host = {} if self.options.get("interface") or site.get("interface") else {"host": dask.utils.get_ip()}
+        site, logs = distributed.config["jobqueue"]["slurm"], self.folder / "worker-logs"
+        host = {} if self.options.get("interface") or site.get("interface") else {"host": distributed.utils.get_ip()}
         with tempfile.TemporaryDirectory(prefix=".certificates-", dir=self.folder) as certificates:
-            security = dask.Security.temporary()
+            security = distributed.Security.temporary()
             for name in ("tls_ca_file", "tls_worker_cert", "tls_worker_key"):
                 path = Path(certificates, name).absolute()
                 path.touch(mode=0o600)
@@ -92,7 +96,7 @@ class DaskExecutor:
                 tested = subprocess.run(_TEST, input=cluster.job_script(), capture_output=True, text=True, check=False)  # noqa: S603 - a constant
                 if tested.returncode:
                     raise NotAvailable(f"Slurm takes no job: {tested.stderr.strip()}", where="--dask slurm")
-                with dask.Client(cluster, set_as_default=False) as client:
+                with distributed.Client(cluster, set_as_default=False) as client:
                     yield client
             finally:
                 with suppress(AssertionError):  # raised for jobs that never started
@@ -123,11 +127,11 @@ def _submitted(client: Any, jobs: Sequence[SweepPass]) -> dict[Any, SweepPass]: 
     return futures
 
 
-def _client(dask: Any, address: str) -> Any:  # noqa: ANN401 - untyped
+def _client(distributed: Any, address: str) -> Any:  # noqa: ANN401 - untyped
     """Connect to a scheduler by its address, or by a file with the address."""
     kind = "scheduler_file" if Path(address).is_file() else "address"
     try:
-        return dask.Client(**{kind: address}, timeout=10, set_as_default=False)
+        return distributed.Client(**{kind: address}, timeout=10, set_as_default=False)
     except (ValueError, TypeError) as error:
         raise UsageError(f"is not a scheduler: {error}", where=f"--dask {address}") from error
 

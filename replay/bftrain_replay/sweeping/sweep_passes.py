@@ -198,6 +198,7 @@ class _Planner:
         self._spec = spec
         self._logs: dict[Hashable, tuple[str, str]] = {}  # hashes of content and provenance
         self._tasks: dict[Hashable, _Contents] = {}
+        self._objectives: dict[str, Objective] = {}
         self.passes: dict[str, SweepPass] = {}
 
     def needs(self, point: SweepPoint) -> PointNeeds:
@@ -215,10 +216,12 @@ class _Planner:
         if point.baseline:
             baseline = self._need(RunKind.REPLAY, point, replace(settings, solver=point.baseline))
         if self._spec.yardsticks and not point.cluster:
-            objective: Objective = throughput  # the replay reports why its own is unavailable
-            with suppress(BftrainError):
-                objective = resolve_objective(absolute_name(settings.objective, self._spec.document.folder))
-            ideal = ideally(settings, objective)
+            name = settings.objective
+            if name not in self._objectives:  # a file runs each time it is resolved
+                self._objectives[name] = throughput  # the replay reports why its own is unavailable
+                with suppress(BftrainError):
+                    self._objectives[name] = resolve_objective(absolute_name(name, self._spec.document.folder))
+            ideal = ideally(settings, self._objectives[name])
             yardsticks = self._need(RunKind.YARDSTICKS, point, replace(ideal, **_NO_COSTS))
         return PointNeeds(replay, baseline, yardsticks)
 

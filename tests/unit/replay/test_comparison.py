@@ -231,6 +231,8 @@ def test_parquet_tables_compare_with_csv(make: Callable[..., Path]) -> None:
     ("change", "words"),
     [
         (lambda edited: edited.pop("harvested"), "missing required field `harvested`"),
+        (lambda edited: edited.pop("inputs"), "missing required field `inputs`"),
+        (lambda edited: edited["inputs"]["log"].pop("sha256"), "missing required field `sha256`"),
         (lambda edited: edited.update(tasks="many"), "tasks: must be a whole number, not text"),
         (lambda edited: edited.update(format="bftrain replay 9"), "of the format 'bftrain replay 9'"),
     ],

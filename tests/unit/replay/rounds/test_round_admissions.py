@@ -141,7 +141,7 @@ def test_metrics_are_measured_on_the_run(tmp_path: Path) -> None:
     broken = run(metrics=f"{mine}:decided")
     assert broken.summary["metrics"] == {"decided": None}
     (error,) = broken.own_metrics.broken
-    assert re.match(r"metric 'decided': raised AttributeError: .*decisions_table", str(error))
+    assert re.match(r"metric 'decided': raised UsageError: .*has no table 'decisions'", str(error))
     (note,) = run(metrics=f"{mine}:endless").own_metrics.notes
     assert note.startswith("metric 'endless': 'endless' is inf, which JSON cannot hold")
     with pytest.raises(BftrainError, match="no metric is called 'none'"):
