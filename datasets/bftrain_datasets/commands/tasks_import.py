@@ -93,14 +93,15 @@ def command(
         _workload(files[0], path, _options(given, form, log), out)
 
 
-def _options(given: dict[str, Any], form: str | None, log: Path | None) -> WorkloadOptions:
+def _options(given: Mapping[str, Any], form: str | None, log: Path | None) -> WorkloadOptions:
     from datetime import UTC
 
     from bftrain_datasets.log import time_formats
     from bftrain_datasets.log.log_files import load_log
     from bftrain_datasets.workloads.job import WorkloadOptions
 
-    timezone, begin, window, kinds = (given.pop(name) for name in ("timezone", "begin", "window", "kinds"))
+    plain = dict(given)
+    timezone, begin, window, kinds = (plain.pop(name) for name in ("timezone", "begin", "window", "kinds"))
     zone = time_formats.zone(timezone) if timezone else UTC
     begin_s = load_log(log).start_s if log else None
     if begin is not None:
@@ -109,8 +110,8 @@ def _options(given: dict[str, Any], form: str | None, log: Path | None) -> Workl
         except (ValueError, OverflowError) as error:
             raise click.UsageError(f"--set begin: {begin!r} is not a time; use seconds or an ISO time") from error
     if window is not None:
-        given["window"] = time_formats.window(window, zone=zone)
-    return WorkloadOptions(format=form, zone=zone, begin_s=begin_s, kinds=kinds_of(kinds), **given)
+        plain["window"] = time_formats.window(window, zone=zone)
+    return WorkloadOptions(format=form, zone=zone, begin_s=begin_s, kinds=kinds_of(kinds), **plain)
 
 
 def _workload(file: Path, path: Path, options: WorkloadOptions, out: Output) -> None:

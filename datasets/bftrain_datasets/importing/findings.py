@@ -57,18 +57,20 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "row skipped: its nodes count as idle",
     ),
     "bad_time": _doubtful_row(
-        "no readable start or end (epochs, or like 2020-09-13T12:26:40)", "row skipped: their nodes count as idle"
+        "jobs or polls without a readable time or duration (write epochs, or 2020-09-13T12:26:40)",
+        "row skipped: its nodes count as idle",
     ),
     "bad_value": _doubtful_row("impossible values: an end before the start, a number of nodes, an unknown state"),
     "malformed": _doubtful_row("rows that are not of this format, or longer than a megabyte"),
     "does_not_fit": _doubtful_row(
-        "jobs or nodes that do not fit these nodes, or have no measured speed there", "left out", "--nodes or --kinds"
+        "jobs that do not fit these nodes, or have no measured speed there",
+        option="--nodes (generate from-trace: also --kinds)",
     ),
     # assumptions and repairs
     "truncated": _doubt(
-        "a truncated or damaged file, an incomplete last line, or invalid UTF-8",
-        "used up to the damage, with unreadable characters replaced",
-        "a line end if the file is complete",
+        "perhaps incomplete: the last line has no line end, or the file is damaged or not UTF-8",
+        "the readable part is used, with unreadable characters replaced",
+        "a line end after the last line if the file is complete",
     ),
     "local_times": _doubt(
         "local times with no zone, or skipped or repeated by a clock change",
@@ -96,6 +98,11 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "such time counts as idle",
         "a second FILE, the output of sacctmgr show event -P all_time, or --down",
     ),
+    "node_failed": _doubt(
+        "idle time after a NODE_FAIL: the node may have been down until its next job",
+        "counts as idle",
+        "a second FILE with node events, or --down NODES@A:B",
+    ),
     "preemption": _doubt(
         "preempted jobs in partitions that --preemptible does not name, or names without any job",
         "preempted jobs count as busy",
@@ -105,10 +112,12 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "jobs on several hosts, recorded with the first host or a sum of GPUs or cores only",
         "the other hosts count as idle; a sum is divided evenly",
     ),
-    "nodes_inferred": RecordHazard(
-        "no list of nodes, or of the GPUs or cores of nodes and jobs",
-        "the machine has the nodes that rows name",
-        "--nodes, --node-gpus or --node-cores",
+    "unknown_nodes": _doubt("nodes that --nodes does not name", "left out", "--nodes"),
+    "nodes_inferred": RecordHazard("no node list given", "the machine has the nodes that rows name", "--nodes"),
+    "units_assumed": RecordHazard(
+        "not recorded: GPUs or cores per node, or which ones a job had",
+        "assumed: the largest number in use together, and the lowest free ones",
+        "--node-gpus or --node-cores",
     ),
     "shared": RecordHazard("jobs that share a node", "the node is idle while no job runs there"),
     "held_twice": _doubt("a job that lists a node twice for the same time", "counted once"),
@@ -318,8 +327,9 @@ class FindingsTally:
     def note(self, name: str, *, count: int = 1, node_s: float = 0.0, where: str | None = None, done: str = "") -> None:
         """Count an occurrence under a hazard. The first place is kept; ``where`` defaults to the current place."""
         known = self._running.get(name)
+        done = done or HAZARDS[name].done
         if known is None:
-            known = self._running[name] = _Running(0, 0.0, "", done or HAZARDS[name].done, self.turn + 1)
+            known = self._running[name] = _Running(0, 0.0, "", done, self.turn + 1)
         elif done not in known.done:  # a kind with several treatments
             known.done += f"; {done}"
         known.count += count

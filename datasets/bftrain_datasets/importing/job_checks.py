@@ -301,7 +301,7 @@ class RecordIntake(FindingsTally):
         self.observed(time_s)
         for name in nodes:
             if self.sets.is_fixed and name not in self.sets.places:
-                self.note("does_not_fit")
+                self.note("unknown_nodes")
                 continue
             self.states.add(time_s, name, state)
 
@@ -322,7 +322,7 @@ class RecordIntake(FindingsTally):
         self.use_many(rows)
         wanted = [name for name in node_names if not self.sets.is_fixed or name in self.sets.places]
         if len(wanted) < len(node_names):
-            self.note("does_not_fit", count=len(node_names) - len(wanted))
+            self.note("unknown_nodes", count=len(node_names) - len(wanted))
         place_of = {name: self.states.place(name) for name in wanted}
         places = np.array([place_of.get(name, -1) for name in node_names], dtype=np.int32)[nodes]
         kept = slice(None) if len(wanted) == len(node_names) else places >= 0
@@ -483,9 +483,9 @@ class _Check:
             return
         table, intake = self._table, self._intake
         stays = intake.stays
-        for name, number in (("does_not_fit", unknown), ("notation", repeated)):
+        for name, number in (("unknown_nodes", unknown), ("notation", repeated)):
             some = rows[number[rows] > 0]
-            node_s = float((number * known_s)[some].sum()) if name == "does_not_fit" else 0.0
+            node_s = float((number * known_s)[some].sum()) if name == "unknown_nodes" else 0.0
             self._note(name, some, int(number[some].sum()), node_s)
         if table.preempted is not None:
             preempted = rows[table.preempted[rows]]

@@ -144,6 +144,10 @@ class JobStays:
     def __len__(self) -> int:
         return len(self._columns["job"])
 
+    def keys(self) -> set[tuple[int, float, float]]:
+        """Return each job's key, start and end, to recognise jobs contained in two files."""
+        return set(zip(*(self._columns[name] for name in ("job", "start", "end")), strict=True))
+
     def add_outside(self, jobs: NDArray[np.int64], start: NDArray[np.float64]) -> None:
         """Record jobs that finished outside the window; other rows may list them as running."""
         self._outside_job.frombytes(jobs.tobytes())

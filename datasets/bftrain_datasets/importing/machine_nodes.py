@@ -99,7 +99,6 @@ class HeldNodes:
     reason: str = ""
 
 
-UNITS_ASSUMED: Final = "assumed: the largest number in use together, and the lowest free ones"
 OF_NODES: Final = ("no_usage", "bad_nodes", "bad_value")  # reasons to reject a node set
 SIZE, UNKNOWN, REPEATED, REASON, STORED, SURE, USUAL = range(7)  # rows of ``NodeSets.facts``
 
@@ -291,7 +290,7 @@ class NodeSets:
             if count and node_count and node_count != count and self.facts[REASON, number] < 0:
                 return self._rejected(0)
             if assumed:
-                self._tally.note(assumed, count=rows, done=UNITS_ASSUMED if assumed == "nodes_inferred" else "")
+                self._tally.note(assumed, count=rows)
             return number
         may_be_range = text[0].isdigit()
         if count and may_be_range and is_range_of(count, text):
@@ -353,7 +352,7 @@ class NodeSets:
             nodes=[place for place, _ in found],
             units=[number for _, number in found],
             node_count=len(names),
-            assumed="hosts_incomplete" if summed else "nodes_inferred" if counted else "",
+            assumed="hosts_incomplete" if summed else "units_assumed" if counted else "",
         )
 
     def _check_places(self) -> None:

@@ -145,24 +145,26 @@ def _node_names(intake: RecordIntake, largest: int) -> tuple[str, ...]:
     Without ``--nodes``, the names are numbers.
     """
     options, where = intake.options, intake.file_names[0]
-    each = 1 if options.unit == NODE else options.node_units
-    if each is None:
+    slots_per_node = 1 if options.unit == NODE else options.node_units
+    if slots_per_node is None:
         what = f"the records do not contain the number of {in_words_of(options.unit, 'nodes')} of a node"
         raise BadInput(what, where=where, fix=f"set it by --node-{options.unit}s N")
     nodes = options.nodes
-    count = options.node_count or intake.capacity or 0 if nodes is None else len(nodes)
+    count = len(nodes) if nodes is not None else options.node_count or intake.capacity or 0
     if not count:
-        count = max(1, -(-largest // each))
-        intake.note("nodes_inferred", count=count, where="", done=f"the largest number seen is used: {count:,}")
-    if count * each > MOST_NODES:
-        what = in_words_of(options.unit, f"a machine of {count * each:,} nodes is beyond the limit of {MOST_NODES:,}")
+        count = max(1, -(-largest // slots_per_node))
+        done = f"{count:,} nodes are assumed: enough for the largest number in use"
+        intake.note("nodes_inferred", count=count, where="", done=done)
+    slots = count * slots_per_node
+    if slots > MOST_NODES:
+        what = in_words_of(options.unit, f"a machine of {slots:,} nodes is beyond the limit of {MOST_NODES:,}")
         raise BadInput(what, where=where, fix="set the number of nodes by --nodes")
     if nodes is None:
         digits = max(_NAME_DIGITS, len(str(count)))
         nodes = tuple(f"n{number:0{digits}d}" for number in range(1, count + 1))
     if options.unit == NODE:
         return nodes
-    return tuple(slot_name(name, options.unit, slot) for name in nodes for slot in range(each))
+    return tuple(slot_name(name, options.unit, slot) for name in nodes for slot in range(slots_per_node))
 
 
 def _note_censored(steps: _Steps, node_count: int, intake: RecordIntake) -> None:
@@ -214,7 +216,9 @@ def _changes_of(
     nodes += np.repeat((lows - np.cumsum(sizes) + sizes)[filled].astype(np.int32), sizes[filled])
 
     def states(is_busy: NDArray[np.bool_], total: NDArray[np.int64]) -> NDArray[np.int8]:
-        """Return all states, if the nodes between both ``active`` are busy at these steps."""
+        """Return each change's state: busy in the steps of ``is_busy`` for nodes between both ``active``, otherwise
+        idle below ``total`` and down above.
+        """
         found = np.where(nodes < np.repeat(total.astype(np.int32), counts), np.int8(IDLE), np.int8(DOWN))
         found[np.repeat(np.stack((is_busy, np.zeros_like(is_busy)), axis=1).ravel(), sizes)] = BUSY
         return found

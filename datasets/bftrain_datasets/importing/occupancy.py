@@ -22,7 +22,6 @@ from bftrain_datasets.importing.job_columns import (
     spans_by_node,
     spans_by_time,
 )
-from bftrain_datasets.importing.machine_nodes import UNITS_ASSUMED
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog, LogBuilder
 from bftrain_datasets.log.idle_doubts import OVER_CAPACITY, curve_of
@@ -253,8 +252,7 @@ _ADVICE: Final = {  # advice for the most frequent reason
     "does_not_fit": "--nodes contains no node of these jobs: list the machine's nodes, or omit the option",
     "preemptible": "omit --preemptible, or also import jobs of other partitions",
     "no_usage": "import records of jobs that ran; with --unit, records of their GPUs or cores",
-    "bad_time": "write times as epochs or as 2020-09-13T12:26:40, the year first; use a column end or elapsed"
-    " (--map end=COL), or records with job states, which show running jobs",
+    "bad_time": "use a column end or elapsed (--map end=COL), or records with job states, which show running jobs",
     "malformed": "set the format by --format, or the columns by --columns",
 }
 
@@ -274,6 +272,8 @@ def _no_usable_rows(intake: RecordIntake) -> BadInput:
     if aside["not_selected"] and (begin_s, end_s) != (None, None):
         edges = ("" if edge_s is None else time_formats.time_text(edge_s) for edge_s in (begin_s, end_s))
         fix = f"--window is {' .. '.join(edges).strip()}; {fix}"
+    if aside["bad_time"]:
+        fix = f"write times as epochs or as 2020-09-13T12:26:40, the year first; {fix}"
     if not aside and intake.outages.names:
         fix = "the records contain only downtime: also import job records"
     for reason, _ in aside.most_common(1):
@@ -414,7 +414,7 @@ class NodeSlots:
                 numbered = _units(held) < 0
                 np.maximum.at(most, held.node[numbered], -_units(held)[numbered])
             capacity[unknown] = most[unknown]
-            intake.note("nodes_inferred", count=int(unknown.sum()), where="", done=UNITS_ASSUMED)
+            intake.note("units_assumed", count=int(unknown.sum()), where="")
         intake.unit_count = int(capacity.sum())
         if intake.unit_count > MOST_SLOTS:
             what = f"{intake.unit_count:,} {in_words_of(options.unit, 'nodes')} exceed the limit of {MOST_SLOTS:,}"

@@ -375,7 +375,7 @@ def _doubt_failed_nodes(log: EventLog, intake: RecordIntake) -> None:
     nodes, at_s = map(np.concatenate, zip(*intake.failed_nodes, strict=True))
     for begin_s, end_s, count in idle_after_failures(log, nodes, at_s):
         where = f"at {time_formats.time_text(begin_s)}"
-        intake.note("no_node_states", node_s=(end_s - begin_s) * count, where=where)
+        intake.note(NODE_FAILED, node_s=(end_s - begin_s) * count, where=where)
         if end_s < log.end_s or not intake.has(CENSORED_END):
             intake.doubtful_stays.add(NODE_FAILED, begin_s, end_s, count)
 

@@ -28,8 +28,8 @@ _OF_NOW: Final = ", which lists only current jobs"
 _UNSUPPORTED: Final = ", which is not supported"
 # Text at the start of a line, the format it reveals, and a supported source
 _OTHER_FILES: Final = (
-    (r"\s*JOBID\b.* ST .*NODELIST\(REASON\)", f"output of squeue{_OF_NOW}", _SACCT),
-    (r"\s*JOBID\b.*\bSTAT\b.*\bFROM_HOST\b", f"output of bjobs{_OF_NOW}", _LSF),
+    (r"(?=.*\bJOBID\b)(?=.*\bST\b).*NODELIST\(REASON\)", f"output of squeue{_OF_NOW}", _SACCT),
+    (r"(?=.*\bJOBID\b)(?=.*\bSTAT\b).*\bFROM_HOST\b", f"output of bjobs{_OF_NOW}", _LSF),
     (r"job-ID +prior\b.*\bstate\b", f"output of qstat{_OF_NOW}", "import the file accounting of Grid Engine"),
     (r"Job id\b.*\bTime Use S\b", f"output of qstat{_OF_NOW}", _PBS),
     (r"---+ [- ]+$", "columns cut to a width", "print them with --parsable2 (-P)"),

@@ -78,6 +78,8 @@ def load(path: Path) -> EventLog:
     columns = _read(path)
     if _text(columns, "format", path) != FORMAT:
         raise BadInput(_FOREIGN, where=f"{path} (format)", fix=REMEDY)
+    if columns["end_s"].size != 1:
+        raise BadInput("must contain one number", where=f"{path} (end_s)", fix=REMEDY)
     provenance = wire.decode(_text(columns, "provenance", path), LogProvenance, where=f"{path} (provenance)")
     try:
         return EventLog(
@@ -86,7 +88,7 @@ def load(path: Path) -> EventLog:
             offsets=columns["offsets"],
             nodes=columns["nodes"],
             states=columns["states"],
-            end_s=columns["end_s"].squeeze(),
+            end_s=columns["end_s"][0],
             **_kinds(columns, path),
             provenance=provenance,
         )

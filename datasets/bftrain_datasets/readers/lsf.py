@@ -66,7 +66,8 @@ def _finished(line: str, intake: RecordIntake) -> None:
     if begin is None or begin[1] != ENDED:
         raise SkippedRow("malformed" if begin is None else "other_record")
     found = (match[1] if match[2] is None else match[2] for match in _FIELD.finditer(line))
-    fields, hosts = list(islice(found, FIXED_FIELDS)), list[str]()
+    fields = list(islice(found, FIXED_FIELDS))
+    hosts: list[str] = []
     for _ in range(2):  # requested hosts, then used hosts, each preceded by their number
         count = whole_number(next(found, ""))
         hosts = list(islice(found, count or 0))

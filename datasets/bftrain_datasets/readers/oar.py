@@ -20,6 +20,7 @@ from typing import Any, Final
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.findings import SkippedRow
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
+from bftrain_datasets.importing.job_columns import key_of
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_columns import moments
 from bftrain_datasets.job_tables.tables import format_of
@@ -69,7 +70,8 @@ def read(file: RawFile, intake: RecordIntake) -> None:
         if isinstance(host, str) and _is_name(host):
             hosts_of[str(resource.get("resource_id"))] = host
             intake.name_node(host)
-    intake.take_rows(_jobs(document, text), lambda job: _add_job(*job, hosts_of, intake))
+    recorded = intake.stays.keys()
+    intake.take_rows(_jobs(document, text), lambda job: _add_job(*job, hosts_of, recorded, intake))
 
 
 def _jobs(document: Mapping[str, Any], text: str) -> Iterator[tuple[int, tuple[str, Any]]]:
@@ -90,6 +92,7 @@ def _add_job(
     job: str,
     fields: Any,  # noqa: ANN401 - of JSON
     hosts_of: Mapping[str, str],
+    recorded: set[tuple[int, float, float]],
     intake: RecordIntake,
 ) -> None:
     if not isinstance(fields, dict):
@@ -105,7 +108,8 @@ def _add_job(
         resources = fields.get(RESOURCES)
         hosts = [hosts_of.get(str(each)) for each in resources] if isinstance(resources, list) else []
     if not isinstance(hosts, list) or not all(isinstance(host, str) and _is_name(host) for host in hosts):
-        raise SkippedRow("bad_nodes")
+        # The resources may be in another file, with the same job
+        raise SkippedRow("repeated" if (key_of(job), start_s, stop_s) in recorded else "bad_nodes")
     hosts = list(dict.fromkeys(hosts))
     types = fields.get(TYPES) or ()
     best_effort = BEST_EFFORT in types if isinstance(types, (list, tuple, dict)) else BEST_EFFORT in str(types)

@@ -203,7 +203,7 @@ class _Polls:
                 stranger = bool(self._fixed) and each not in self._fixed
                 self._places[each] = STRANGER if stranger else len(self._names)
                 if stranger:
-                    self.intake.note("does_not_fit")
+                    self.intake.note("unknown_nodes")
                 else:
                     self._names.append(each)
                     self.intake.name_node(each)

@@ -121,7 +121,7 @@ def models_of(table: SpeedTable, kinds: Sequence[str], *, by_hosts: bool = False
         MeasuredModel(
             name,
             curve,
-            curves={kind: known[name] for kind, known in by_kind.items() if name in known and len(kinds) > 1},
+            curves={kind: known[name] for kind, known in by_kind.items() if name in known} if len(kinds) > 1 else {},
             spread=table.spread(name, kinds) if by_hosts else None,
         )
         for name, curve in sorted(by_kind[kinds[0]].items())

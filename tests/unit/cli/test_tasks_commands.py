@@ -80,7 +80,7 @@ def test_the_options_reach_the_reader(bftrain: CommandLine) -> None:
 
 def test_rows_that_become_no_task_are_reported(bftrain: CommandLine) -> None:
     ended = imported(bftrain, BLOX + "".join(f"{n},500,9,{n}\n" for n in range(10, 18)), "--nodes", 2)
-    assert "warning: 9 does_not_fit, first at jobs:3: jobs or nodes that do not fit these nodes" in ended.err
+    assert "warning: 9 does_not_fit, first at jobs:3: jobs that do not fit these nodes" in ended.err
     assert "10 rows read = 1 task + 9 skipped" in ended.out
     ended = imported(bftrain, BLOX + "7,500,0,1\n", "--strict")
     assert ended.err.startswith("warning: 1 no_usage, first at jobs:4")  # ordinary

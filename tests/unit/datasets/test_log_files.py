@@ -226,7 +226,7 @@ def rewritten(path: Path, **members: np.ndarray) -> None:
         ("times", np.array([1.0, 0.0, 2.0]), r"\(times\).*rise strictly"),
         ("nodes", np.array([9, 9, 9], dtype=np.int32), r"\(nodes\).*between 0 and 3"),
         ("states", np.array([object()] * 3), r"\(states\).*must contain numbers, not \|O"),
-        ("end_s", np.array([1.0, 2.0]), r"\(end_s\).*must be a number of seconds, not array"),
+        ("end_s", np.array([1.0, 2.0]), r"\(end_s\).*must contain one number"),
         ("format", np.frombuffer(b"bftrain event log 9", dtype=np.uint8), r"\(format\).*later version"),
         ("provenance", np.frombuffer(b"{", dtype=np.uint8), r"\(provenance\).*JSON"),
         ("node_names", np.frombuffer(b"\xff", dtype=np.uint8), r"\(node_names\).*UTF-8"),
