@@ -31,10 +31,8 @@ _OPTIONS_BY_KIND: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("burst_size", "speeds", "kinds"), (CLUSTER,)),
     **dict.fromkeys(("node_kind", "noise_scale"), ("mix", "trials")),
 }
-_REASONS: Final = {
-    ("model", "mix"): ": a mix uses all models",
-    ("node_kind", CLUSTER): ": for a cluster use --kinds",
-}
+# Advice for such an option, by kind of tasks
+_ADVICE: Final = {("model", "mix"): ": a mix uses all models", ("node_kind", CLUSTER): ": for a cluster use --kinds"}
 _READING: Final = ("node_kind", "noise_scale", "by_hosts")  # options for profile files
 _SHARE: Final = click.FloatRange(0, 1)
 _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
@@ -129,8 +127,8 @@ def command(
     for parameter in context.command.params:
         kinds = _OPTIONS_BY_KIND.get(parameter.name or "", _KINDS)
         if kind not in kinds and context.get_parameter_source(parameter.name or "") is not ParameterSource.DEFAULT:
-            reason = _REASONS.get((parameter.name, kind), "")
-            raise click.UsageError(f"{parameter.opts[0]} requires --kind {' or '.join(kinds)}{reason}")
+            advice = _ADVICE.get((parameter.name, kind), "")
+            raise click.UsageError(f"{parameter.opts[0]} requires --kind {' or '.join(kinds)}{advice}")
     if given["nodes"] is not None:
         given["min_nodes"], given["max_nodes"] = given["nodes"]
     arrivals = TaskArrivals(start_s=start_s, per_hour=arrivals_per_hour)

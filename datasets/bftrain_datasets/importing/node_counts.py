@@ -216,8 +216,10 @@ def _changes_of(
     nodes += np.repeat((lows - np.cumsum(sizes) + sizes)[filled].astype(np.int32), sizes[filled])
 
     def states(is_busy: NDArray[np.bool_], total: NDArray[np.int64]) -> NDArray[np.int8]:
-        """Return each change's state: busy in the steps of ``is_busy`` for nodes between both ``active``, otherwise
-        idle below ``total`` and down above.
+        """Return each change's state.
+
+        It is busy in the steps of ``is_busy`` for nodes between both ``active``; otherwise idle below ``total`` and
+        down above.
         """
         found = np.where(nodes < np.repeat(total.astype(np.int32), counts), np.int8(IDLE), np.int8(DOWN))
         found[np.repeat(np.stack((is_busy, np.zeros_like(is_busy)), axis=1).ravel(), sizes)] = BUSY
