@@ -1,8 +1,9 @@
 """Cache of outcomes: passes of earlier commands, found by the content of all that they are made from.
 
-The key of a pass is a SHA-256 over the log's content and origin, the tasks, all settings, the versions of the computing
-packages, and bftrain's own source: outcomes of other code are never reused. A damaged entry counts as missing.
-Non-repeatable passes are not cached: passes with plugins, with measured solver time, or with an unfinished solve.
+The key of a pass is a SHA-256 over the log's content and provenance, the tasks, all settings, the versions of the
+computing packages, the processor architecture, and bftrain's own source, so outcomes of other code are never reused.
+Damaged entries are computed again. Non-repeatable passes are not cached: passes with plugins, with measured solver
+time, with an unfinished solve, and failed passes.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ _MOST_BYTES: Final = 1 << 28
 _LEFT_SHARE: Final = 0.8  # fraction of the limit that remains after a cleanup
 _OFF: Final = frozenset({"", "0", "false", "no", "off"})
 _PACKAGES: Final = ("bftrain", "bftrain_solvers", "bftrain_datasets", "bftrain_replay")
+_SOURCES: Final = frozenset({".py", ".c", ".h"})
 _CUT_SHORT: Final = frozenset({Termination.TIME_LIMIT, Termination.INTERRUPTED, Termination.FAILED})
 
 
@@ -161,7 +163,7 @@ def program_sha256() -> str:
     for name in _PACKAGES:
         found = find_spec(name)
         for folder in found.submodule_search_locations or () if found else ():
-            for file in sorted(Path(folder).rglob("*.py")):
+            for file in sorted(file for file in Path(folder).rglob("*") if file.suffix in _SOURCES):
                 content = file.read_bytes()
                 digest.update(f"{name}/{file.relative_to(folder)} {len(content)}\n".encode() + content)
     return digest.hexdigest()

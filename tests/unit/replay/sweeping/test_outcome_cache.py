@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace as replace_struct
 
 from bftrain import generate_log, save_log
+from bftrain_replay.sweeping.outcome_cache import program_sha256
 from tests.unit.replay.sweeping.sweep_case import counted, small
 
 SWEEP = small(grid={"max_tasks": [1, 2]})
@@ -55,6 +56,12 @@ def test_what_could_differ_is_not_taken(tmp_path: Path, monkeypatch: pytest.Monk
     assert counted(spec, tmp_path / "origin")[0] == 1
     monkeypatch.setattr("bftrain_replay.sweeping.outcome_cache.program_sha256", lambda: "edited")
     assert counted(spec, tmp_path / "edited")[0] == 1
+
+
+def test_a_changed_c_source_changes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    key, read = program_sha256.__wrapped__(), Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b" " * (path.name == "division.c"))
+    assert program_sha256.__wrapped__() != key
 
 
 def test_what_others_may_have_touched_is_computed_again(cache: Path, tmp_path: Path) -> None:
