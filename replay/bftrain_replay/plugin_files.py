@@ -52,8 +52,7 @@ def tables_sha256(settings: msgspec.Struct) -> dict[str, str]:
 def files(settings: msgspec.Struct) -> Iterator[Path]:
     """Yield the plug-in files."""
     for name, value in _plugin_settings(settings):
-        admission = value.partition(",")[0].partition("=")[0]
-        for each in value.split(",") if name == "metrics" else (admission if name == "admission" else value,):
+        for each in value.split(",") if name == "metrics" else (parts.name_of(value) if name == "admission" else value,):
             file, _ = parts.split_name(each.strip())
             if file is not None:
                 yield file

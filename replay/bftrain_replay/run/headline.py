@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bftrain import text_formats
+from bftrain import parts, text_formats
 from bftrain.node_units import NODE, words_of
 from bftrain_datasets.log.idle_doubts import IdleDoubts
 from bftrain_replay.run import decider_counts
@@ -121,10 +121,10 @@ def headline_of(
 def competing(tasks: int, admission: str, max_tasks: int) -> int:
     """Return the most tasks that may compete; admissions other than the bundled ones with a cap may admit all.
 
-    >>> competing(40, "first-come", 35), competing(40, "all", 35)
-    (35, 40)
+    >>> competing(40, "first-come", 35), competing(40, "load=1.5", 35), competing(40, "all", 35)
+    (35, 35, 40)
     """
-    return min(tasks, max_tasks) if admission.partition(",")[0] in _CAPPED else tasks
+    return min(tasks, max_tasks) if parts.name_of(admission) in _CAPPED else tasks
 
 
 def cap_caveats(summary: object) -> Iterator[str]:
