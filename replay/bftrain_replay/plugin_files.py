@@ -1,4 +1,4 @@
-"""Files that the settings of a replay or a run in rounds name: plug-ins, such as a policy, and tables of speeds."""
+"""Files in the settings of a replay or a run in rounds: plug-ins, such as a policy, and tables of speeds or phases."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ _NAMING: Final[Mapping[str, Callable[[str, Path | None], str]]] = {
     "admission": parts.absolute_admission,
     "metrics": parts.absolute_metrics,
 }
-
-
-TABLES: Final = ("pairs", "phases")  # settings that name a table of speeds
+TABLES: Final = ("pairs", "phases")  # settings that name a table
 
 
 def from_anywhere(settings: S, folder: Path | None = None) -> S:
@@ -51,11 +49,18 @@ def tables_sha256(settings: msgspec.Struct) -> dict[str, str]:
 
 def files(settings: msgspec.Struct) -> Iterator[Path]:
     """Yield the plug-in files."""
-    for name, value in _plugin_settings(settings):
-        for each in value.split(",") if name == "metrics" else (parts.name_of(value) if name == "admission" else value,):
-            file, _ = parts.split_name(each.strip())
+    for option, value in _plugin_settings(settings):
+        for name in names_in(option, value):
+            file, _ = parts.split_name(name)
             if file is not None:
                 yield file
+
+
+def names_in(option: str, value: str) -> list[str]:
+    """Return the names of parts in a setting: metrics are a list, and an admission may carry settings."""
+    if option == "metrics":
+        return [name.strip() for name in value.split(",")]
+    return [parts.name_of(value) if option == "admission" else value]
 
 
 def sha256(settings: msgspec.Struct) -> str:
@@ -66,12 +71,12 @@ def sha256(settings: msgspec.Struct) -> str:
 
 
 def _imported_by(file: Path) -> Iterator[Path]:
-    """Yield the files of all modules and packages that a file imports, and these in turn, of no installed package."""
+    """Yield the files of all modules and packages that a file imports, directly or not, without installed packages."""
     seen, open_files = set[str](), [file]
     while open_files:
         try:
             nodes = list(ast.walk(ast.parse(open_files.pop().read_bytes())))
-        except (SyntaxError, ValueError):  # reported on load
+        except (SyntaxError, ValueError):  # reported when the file is loaded
             continue
         named = [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
         named += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]

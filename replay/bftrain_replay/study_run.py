@@ -19,7 +19,7 @@ from bftrain_replay.run import decider_counts, tables, variations
 from bftrain_replay.run.harvest_by_block import WeeklyHarvest
 from bftrain_replay.run.provenance import FORMAT, LOG_FILE, InputSource, tasks_sha256, versions_with
 from bftrain_replay.run.result import BOUND_FIGURES, MeasuredTimings, ReplayResult
-from bftrain_replay.run.run import ALLOCATIONS, MadeContent, Run, RunKind, RunTable
+from bftrain_replay.run.run import MadeContent, Run, RunKind, RunTable
 from bftrain_replay.simulation import progress_kept
 from bftrain_replay.simulation.node_time_ledger import UnusedReason
 from bftrain_replay.simulation.replay_settings import ReplaySettings
@@ -45,7 +45,7 @@ def run_of(study: ReplayStudy, source: InputSource | None = None) -> Run:
         made=study,
         summarise=partial(summary, study, source),
         given=result.settings,
-        tables={name: partial(table, name) for name in tables.TABLES if name != ALLOCATIONS},
+        tables={name: partial(table, name) for name in tables.TABLES if name != tables.ALLOCATIONS},
         held=(result.allocations or AllocationRecorder(study.part.node_names)).rows(),
         part=study.part,
         command=source.command("replay"),

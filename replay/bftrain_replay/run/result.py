@@ -1,4 +1,4 @@
-"""Result of a replay: figures, one record for each task, and series for charts."""
+"""Result of a replay: figures, one record for each task, decisions, and idle and used nodes over time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LostWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _RunFigures(TaskFigures, frozen=True):
-    # Not keyword-only: keeps these fields before the task fields and the ReplaySummary fields
+    # Not keyword-only: msgspec then puts these fields before those of TaskFigures and ReplaySummary
     complete: bool
     solver: str
     objective: str
@@ -141,11 +141,11 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
     losses: LossTimes
     lost_samples: Mapping[SampleLoss, float]
     lost_node_s: Mapping[SampleLoss, float]
-    kinds: Mapping[str, KindFigures] = msgspec.field(default_factory=dict)  # the empty name where nodes have no kinds
+    kinds: Mapping[str, KindFigures] = msgspec.field(default_factory=dict)  # an empty name if nodes have no kinds
     yardsticks: ReferenceFigures | None = None
     warnings: tuple[str, ...] = ()
     own_metrics: MeasuredFigures = MeasuredFigures({})  # metrics requested in the settings
-    ended: EndReason | None = None  # why, on nodes that never leave
+    ended: EndReason | None = None  # stop reason on a cluster; ``None`` on a log
 
     def shown(self) -> tuple[str, Mapping[str, object]]:
         """Return the title and the figures of its short form."""
@@ -161,7 +161,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
 
     @property
     def times_s(self) -> NDArray[np.float64]:
-        """The times from which the numbers of nodes hold."""
+        """The times at which idle or used nodes change."""
         return self.ledger.times_s
 
     @property
@@ -217,7 +217,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
         return decider_counts.column_label(self.settings.solver, len(self.decisions), self.decisions.decided_by)
 
     def table_rows(self, name: str) -> Iterator[tuple[object, ...]]:
-        """Return the rows of a table except allocations, in its columns of ``TABLES``."""
+        """Return the rows of a table other than allocations, in its columns of ``TABLES``."""
         match name:
             case "decisions":
                 return self.decisions.rows()
@@ -231,7 +231,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
         return (tuple(getattr(record, name) for name in names) for record in self.tasks)
 
     def over_time_rows(self) -> Iterator[tuple[object, ...]]:
-        """Return one row per interval: nodes idle and used on average, and samples done by its end."""
+        """Return one row per interval: mean idle and used nodes, and all samples done by its end."""
         edges_s = np.concatenate(([0.0], self.harvest.ends_s))
         spans_s = np.diff(edges_s)
         node_s = (np.diff(integral_at(self.times_s, each, edges_s[-1], edges_s)) for each in (self.pool, self.used))
@@ -244,7 +244,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
         if name not in tables.TABLES:
             fix = f"there are {', '.join(tables.TABLES)}"
             raise UsageError(f"a replay has no table '{name}'", where="table", fix=fix)
-        if name != tables.NAME:
+        if name != tables.ALLOCATIONS:
             return tables.frame(tables.TABLES[name], self.table_rows(name))
         if self.allocations is None:
             fix = "ask the replay itself, not its reference runs"
@@ -297,7 +297,7 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
 
 
 def with_references(figures: ReplaySummary, yardsticks: ReferenceFigures) -> ReplaySummary:
-    """Return the figures with their shares of the references."""
+    """Return the figures with the references, and U of the replay and of the ceiling."""
     dedicated = yardsticks.dedicated_samples
     return msgspec.structs.replace(
         figures,
@@ -326,7 +326,7 @@ def result_of(run: EngineRun, settings: Settings) -> ReplayResult:
     ledger = run.ledger
     arrived = [task for task in run.tasks if isinstance(task, TaskProgress)]
     pools = IdlePools(ledger.times_s, run.pools or {ANY_KIND: ledger.pool}, ledger.end_s)
-    # Abandoned tasks have no information about the remaining ones
+    # Dropped tasks take no part in the hypothetical run, where they would stay until their work is done
     sharing = [task.spec for task in arrived if not task.dropped]
     alone = dict(zip((spec.name for spec in sharing), alone_s(sharing, pools), strict=True))
     spread = any(SampleLoss.SPREAD in task.lost_samples for task in arrived)

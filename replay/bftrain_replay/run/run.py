@@ -1,8 +1,8 @@
 """Run: the settings, provenance, figures and tables of one run, the same in memory and read from its folder.
 
-``bftrain.replay``, ``bftrain.rounds`` and ``bftrain.schedule`` return one, and ``bftrain.load_run`` reads one. Reports,
-comparisons and explanations read nothing else. A :class:`RunKind` states what differs between replays, rounds and
-schedules.
+``bftrain.replay``, ``bftrain.rounds`` and ``bftrain.schedule`` return one, and ``bftrain.load_run`` reads one. Pages,
+comparisons and ``bftrain explain`` read nothing else. A :class:`RunKind` states what differs between replays, rounds
+and schedules.
 """
 
 from __future__ import annotations
@@ -29,28 +29,27 @@ from bftrain_datasets import result_tables
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.idle_doubts import doubtful_nodes
 from bftrain_datasets.log.log_files import load_log, save_log
-from bftrain_datasets.result_tables import CSV, TableColumn
+from bftrain_datasets.result_tables import CSV, RUN_AGAIN, TableColumn
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.html_page import HtmlPage, html
 from bftrain_replay.drawing.series import StepSeries, TimeAxis, sum_by_key
 from bftrain_replay.run import tables
 from bftrain_replay.run.summary_figures import FIGURES
+from bftrain_replay.run.tables import ALLOCATIONS
 from bftrain_replay.run.task_figures import TaskColumns
 from bftrain_replay.simulation.run_records import AllocationRows
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-NAMED_TASKS: Final = 10_000  # limit of individually named tasks; beyond it, those with the most node-time
-ALLOCATIONS: Final = "allocations"
-_LEFT_ALONE: Final = "run it again, and do not edit its files"
-_RUN_AGAIN: Final = "run it again with this version"
-# Entries of a summary that are no figures of the run itself
+NAMED_TASKS: Final = 10_000  # a page names at most this many tasks: those with the most node-time
+_WITH_THIS_VERSION: Final = "run it again with this version"
+# Entries of a summary whose numbers are not figures of the run
 _NO_FIGURES: Final = frozenset({"settings", "inputs", "baseline", "ceiling", "workload", "headline"})
 
 
 class RunTable(NamedTuple):
-    """A table: its columns, and the rows to iterate over once."""
+    """A table: its columns, and its rows, which can be read once."""
 
     columns: Sequence[TableColumn]
     rows: Iterable[Sequence[Any]]
@@ -62,11 +61,11 @@ class RunTable(NamedTuple):
 
 
 class RunKind(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of run. ``form`` is the format in ``summary.json``; ``columns`` are those with known types, by table.
+    """A kind of run. ``form`` is the format in ``summary.json``; ``columns`` are the known columns of each table.
 
     ``log_file`` is the file with the log of nodes, "" if there is none; ``files`` are further files. ``page`` draws a
-    run: it gets a title and the value of ``early_parts``, made while other runs are still busy, or ``None``. ``shown``
-    returns the title and the figures of the short form of a summary.
+    run, with a title and the parts that ``early_parts`` drew while comparison replays were still running, or ``None``.
+    ``shown`` returns the title and the figures for the short form of a run.
     """
 
     title: str
@@ -81,7 +80,7 @@ class RunKind(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def folder(self) -> ResultKind:
-        """The files of such a run."""
+        """The result folder of such a run, with the names of its files."""
         names = {"summary.json", "config.toml", REPORT_FILE, self.log_file, *self.files} - {""}
         written = {f"{name}.{form}" for name in self.columns for form in result_tables.FORMS}
         return ResultKind(title=self.title, form=self.form.rpartition(" ")[0], names=frozenset(names | written))
@@ -89,10 +88,11 @@ class RunKind(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MadeContent:
-    """The parts of a run of this process; ``made`` is its result, ``held`` its allocations, ``part`` the replayed log.
+    """The content of a run of this process: its result ``made``, and its settings as ``given``.
 
-    ``tables`` make their rows at each call, and ``more`` writes further files of its kind into a folder. ``command``
-    repeats the run except for its settings and output.
+    ``held`` are the recorded allocations, ``part`` is the log of nodes during the run. Each call of a function in
+    ``tables`` makes the rows of that table, and ``more`` writes the further ``files`` of the kind. ``command`` repeats
+    the run; it lacks the settings and the output folder.
     """
 
     made: Any
@@ -103,14 +103,14 @@ class MadeContent:
     part: EventLog | None = None
     command: Sequence[str] = ()
     more: Callable[[Path], None] = lambda _folder: None
-    place: ClassVar = "run"
+    place: ClassVar = "run"  # where errors about the content occur
 
     def summary(self) -> Mapping[str, Any]:
         """Compute the content of ``summary.json``."""
         return self.summarise()
 
     def settings(self) -> msgspec.Struct:
-        """Return them as they were given."""
+        """Return the given settings."""
         return self.given
 
     def names(self) -> Iterable[str]:
@@ -128,18 +128,18 @@ class MadeContent:
     def allocations(self) -> AllocationRows:
         """Return the recorded allocations."""
         if self.held is None:
-            raise BadInput("allocations were not recorded", where="run", fix="ask a replay for them")
+            raise BadInput("allocations were not recorded", where=self.place, fix="ask a replay for them")
         return self.held
 
     def log(self) -> EventLog:
-        """Return the part of the log that was used."""
+        """Return the log of nodes during the run."""
         if self.part is None:
-            raise BadInput("has no log", where="run", fix="call page() on a replay")
+            raise BadInput("has no log", where=self.place, fix="ask a replay or a schedule for it")
         return self.part
 
 
 class SavedContent:
-    """The parts of a run in its folder; its tables are read when asked for."""
+    """The content of a run in its folder, read when needed."""
 
     made: ClassVar = None
     command: ClassVar[Sequence[str]] = ()
@@ -157,7 +157,7 @@ class SavedContent:
         return config.load(self._folder / "config.toml", self._kind.settings)
 
     def names(self) -> Iterable[str]:
-        """Return the tables of its kind."""
+        """Return the tables of this kind of run."""
         return self._kind.columns
 
     def table(self, name: str, wanted: Sequence[str] = ()) -> RunTable:
@@ -170,23 +170,24 @@ class SavedContent:
         return RunTable(columns, result_tables.read_rows(self._folder, name, columns, tables.LATER))
 
     def allocations(self) -> AllocationRows:
-        """Read the allocations into a temporary file."""
+        """Read the allocations, which spill to a temporary file."""
         return tables.read_allocations(self._folder)
 
     def log(self) -> EventLog:
-        """Read the log of the nodes during the run."""
+        """Read the log of nodes during the run."""
+        if not self._kind.log_file:
+            raise BadInput("has no log", where=self.place, fix="ask a replay or a schedule for it")
         path = self._folder / self._kind.log_file
-        if not self._kind.log_file or not path.is_file():
-            what = f"contains no {self._kind.log_file or 'log'}, the replayed log"
-            raise BadInput(what, where=self.place, fix=_RUN_AGAIN)
+        if not path.is_file():
+            raise BadInput(f"contains no {path.name}, the replayed log", where=self.place, fix=_WITH_THIS_VERSION)
         return load_log(path)
 
     def more(self, folder: Path) -> None:
-        """Write no further files."""
+        """Write nothing: the further files of a kind are not read."""
 
 
 class EarlyFiles(msgspec.Struct, frozen=True):
-    """The files of a run that were written while other runs were still busy; ``parts`` are such parts of its page."""
+    """Written while comparison replays were still running: all tables, and the drawn ``parts`` of the page, if any."""
 
     parts: Any
 
@@ -195,7 +196,7 @@ class EarlyFiles(msgspec.Struct, frozen=True):
 class Run(ShortRepr):
     """One run: ``summary``, ``metrics``, ``settings``, DataFrames such as ``tasks``, and its page and files.
 
-    A run of this process also has the attributes of its result, such as ``baseline`` or ``engine``.
+    A run of this process also has the attributes of what made it, such as ``baseline`` or ``engine``.
     """
 
     kind: RunKind
@@ -234,8 +235,8 @@ class Run(ShortRepr):
 
     @cached_property
     def metrics(self) -> dict[str, float]:
-        """Every known figure by its name in ``bftrain explain``, such as ``completion_s.mean``; also your metrics."""
-        figures = FIGURES if "lost" in self.summary else ()  # rounds and schedules have none that are computed
+        """Every known figure by its name in ``bftrain explain``, such as ``completion_s.mean``, and your metrics."""
+        figures = FIGURES if "lost" in self.summary else ()  # rounds and schedules have no computed figures
         named = {figure.name: figure.value_in(self.summary) for figure in figures}
         found = {**dict(_numbers(self.summary)), **{name: value for name, value in named.items() if value is not None}}
         own = {name.removeprefix("metrics."): value for name, value in found.items() if name.startswith("metrics.")}
@@ -290,7 +291,7 @@ class Run(ShortRepr):
             result.replace(lambda draft: self.write_into(draft, tables))
 
     def write_early(self, folder: Path, form: str = CSV, *, draw: bool = True) -> EarlyFiles:
-        """Write the files that later runs do not change; ``draw`` such parts of the page, if possible."""
+        """Write the files that comparison replays do not change; also ``draw`` the parts of the page that they keep."""
         for name in self.content.names():
             if name == ALLOCATIONS:
                 tables.write_allocations(self.content.allocations(), folder, form, self.kind.form)
@@ -302,7 +303,7 @@ class Run(ShortRepr):
         self.content.more(folder)
         if not draw or self.kind.early_parts is None or not vega.available():
             return EarlyFiles(None)
-        vega.script()  # made once a user, which takes seconds
+        vega.script()  # built once per user, which takes seconds
         return EarlyFiles(self.kind.early_parts(self))
 
     def write_into(self, folder: Path, form: str = CSV, early: EarlyFiles | None = None) -> None:
@@ -320,13 +321,13 @@ class Run(ShortRepr):
         write_text(folder / "summary.json", summary)
 
     def _again(self, form: str) -> str:
-        """Return the command that repeats it, as a comment, if it is known and fits on one line."""
+        """Return the command that repeats the run as a comment; "" if it is unknown or does not fit on one line."""
         tables = ["--tables", form] if form != CSV else []
         command = shlex.join([*self.content.command, *tables, "--config", "THIS_FILE", "-o", "NEW_FOLDER"])
         return f"# {command}\n" if self.content.command and command.isprintable() else ""
 
     def page(self, title: str = "", early: EarlyFiles | None = None) -> HtmlPage:
-        """Return its page, with parts drawn ``early``."""
+        """Return the page, with the parts that were drawn ``early``."""
         if self.kind.page is None:
             raise BadInput(f"there is no page for a {self.kind.title}", where="page", fix="call page() on a replay")
         return self.kind.page(self, title, early.parts if early is not None else None)
@@ -387,12 +388,12 @@ class Run(ShortRepr):
 
     @cached_property
     def measured_tasks(self) -> list[dict[str, Any]]:
-        """The tasks that means include: all, or in rounds a subset."""
+        """The rows of tasks that means include: all, or in rounds those chosen by ``measure``."""
         return [row for row in self.task_rows if row.get("measured", True)]
 
     @cached_property
     def task_columns(self) -> TaskColumns:
-        """These tasks by column, with derived times."""
+        """The measured tasks by column, with derived times."""
         return TaskColumns.from_rows(self.measured_tasks)
 
     @cached_property
@@ -409,19 +410,19 @@ class Run(ShortRepr):
         held, log = self.content.allocations(), self.log
         strange = set(held.nodes).difference(log.node_names)
         if strange:
-            what = f"{self.kind.log_file} knows no node '{min(strange)}' of the table of allocations"
-            raise BadInput(what, where=self.content.place, fix=_LEFT_ALONE)
+            what = f"{self.kind.log_file} contains no node '{min(strange)}' of the table of allocations"
+            raise BadInput(what, where=self.content.place, fix=RUN_AGAIN)
         known = frozenset(held.tasks)
         names = tuple(row["name"] for row in self.task_rows if row["name"] in known)
         unknown = known.difference(names)
         if unknown:
-            what = f"the table of tasks knows no task '{min(unknown)}' of the table of allocations"
-            raise BadInput(what, where=self.content.place, fix=_LEFT_ALONE)
+            what = f"the table of tasks contains no task '{min(unknown)}' of the table of allocations"
+            raise BadInput(what, where=self.content.place, fix=RUN_AGAIN)
         return held.renumbered(names, log.node_names)
 
     @cached_property
     def named(self) -> NDArray[np.int64]:
-        """The tasks that a page names, as places in ``holdings.tasks``."""
+        """The indices in ``holdings.tasks`` of the tasks that a page names."""
         held = self.holdings.tasks
         if len(held) <= NAMED_TASKS:
             return np.arange(len(held))
@@ -463,7 +464,7 @@ class Run(ShortRepr):
 
 
 class RunCourse(NamedTuple):
-    """Mean idle and used nodes, and samples done, in intervals; seconds since the start of the run."""
+    """Mean idle and used nodes, and all samples done by its end, for each interval; seconds since the run's start."""
 
     from_s: NDArray[np.float64]
     to_s: NDArray[np.float64]
@@ -481,22 +482,22 @@ def load(folder: Path, kinds: Iterable[RunKind]) -> Run:
         raise BadInput(
             f"is of the format {form!r}, not {' or '.join(map(repr, known))}",
             where=str(folder / "summary.json"),
-            fix=_RUN_AGAIN if same else "name the folder of a run",
+            fix=_WITH_THIS_VERSION if same else "name the folder of a run",
         )
     return Run(kind=known[form], content=SavedContent(folder, known[form]))
 
 
 def summary_in(folder: Path) -> dict[str, Any]:
-    """Read the summary of a run."""
+    """Read the summary in the folder of a run, after completing an interrupted replacement of its files."""
     complete_replacement(folder)
     path = folder / "summary.json"
     if not folder.exists():
-        raise BadInput("there is no such folder", where=str(folder), fix="name the folder of a replay")
+        raise BadInput("there is no such folder", where=str(folder), fix="name the folder of a run")
     if (folder / "replay" / "summary.json").is_file():  # folder of bftrain demo
         raise BadInput("contains a replay in a folder of its own", where=str(folder), fix=f"name {folder / 'replay'}")
     if not path.is_file():
-        raise BadInput("contains no summary.json", where=str(folder), fix="name the folder of a replay")
-    return wire.decode(path.read_bytes(), dict[str, Any], where=str(path), fix=_LEFT_ALONE)
+        raise BadInput("contains no summary.json", where=str(folder), fix="name the folder of a run")
+    return wire.decode(path.read_bytes(), dict[str, Any], where=str(path), fix=RUN_AGAIN)
 
 
 def _numbers(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:

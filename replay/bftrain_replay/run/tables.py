@@ -1,4 +1,7 @@
-"""The rows and columns of a replay's tables. docs/reference/results.md explains each column."""
+"""Columns of a replay's tables, task records, and the table of allocations as a file or a DataFrame.
+
+docs/reference/results.md explains each column.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ from bftrain_replay.simulation.run_records import ALLOCATION_TYPES, AllocationRo
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-SECONDS_AN_HOUR = 3600.0
+SECONDS_AN_HOUR: Final = 3600.0
+ALLOCATIONS: Final = "allocations"  # the table that is too large for memory, and has its own reader and writer
 
 
 class TaskState(StrEnum):
@@ -36,11 +40,11 @@ class TaskState(StrEnum):
 
 
 class TaskRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One task. Times are seconds since the log's start; ``owed_samples`` is loss that was still to be paid.
+    """One task. Submission, start, finish and deadline are seconds since the log's start; ``node_s`` are node-seconds.
 
     ``waits`` counts the intervals after arrival without nodes; ``waited_s`` is their sum. The work takes ``shortest_s``
-    without competition, and ``alone_s`` on 1/n of everything. ``mean_batch`` and ``mean_goodput`` are means over the
-    time with nodes, for a task that sets batches.
+    without competition, and ``alone_s`` on 1/n of everything. ``owed_samples`` are losses that were not yet deducted.
+    ``mean_batch`` and ``mean_goodput`` are means over the time with nodes, for a task that sets batches.
     """
 
     name: str
@@ -97,7 +101,7 @@ DECISIONS: Final = (
     TableColumn("sizes", ColumnType.SIZES),
 )
 TASKS: Final = tuple(_columns_of(TaskRecord, node_s="node_h"))
-ALLOCATIONS: Final = (
+_ALLOCATION_COLUMNS: Final = (
     *(TableColumn(name, ColumnType.NAME) for name in ("task", "node")),
     *(TableColumn(name, ColumnType.NUMBER) for name in ("from_s", "to_s")),
 )
@@ -105,9 +109,7 @@ OVER_TIME: Final = tuple(
     TableColumn(name, ColumnType.NUMBER) for name in ("from_s", "to_s", "idle", "used", "harvested")
 )
 
-TABLES: Final = {"decisions": DECISIONS, "tasks": TASKS, "allocations": ALLOCATIONS, "over_time": OVER_TIME}
-
-
+TABLES: Final = {"decisions": DECISIONS, "tasks": TASKS, ALLOCATIONS: _ALLOCATION_COLUMNS, "over_time": OVER_TIME}
 _DTYPES: Final = {ColumnType.NUMBER: "float64", ColumnType.WHOLE: "int64"}
 
 
@@ -123,7 +125,7 @@ def frame(columns: Sequence[TableColumn], rows: Iterable[Sequence[object]]) -> D
 
 
 def allocations_frame(held: AllocationTable) -> DataFrame:
-    """Return one row for each uninterrupted allocation of a node; names are categories to save memory."""
+    """Return the allocations as a DataFrame; names are categories to save memory."""
     import pandas as pd  # noqa: PLC0415 - as above
 
     named = {"task": (held.task, held.tasks), "node": (held.node, held.nodes)}
@@ -131,15 +133,12 @@ def allocations_frame(held: AllocationTable) -> DataFrame:
     return pd.DataFrame({**cells, "from_s": held.from_s, "to_s": held.to_s})
 
 
-NAME = "allocations"
-
-
 def write_allocations(held: AllocationRows, folder: Path, form: str, file_format: str) -> None:
-    """Write the table as csv or parquet."""
-    with result_tables.created(folder, NAME, form) as file:
+    """Write the table as csv or parquet, block by block."""
+    with result_tables.created(folder, ALLOCATIONS, form) as file:
         if form == CSV:
             names = _cells(held.tasks), _cells(held.nodes)
-            file.write((",".join(column.name for column in ALLOCATIONS) + "\n").encode())
+            file.write((",".join(column.name for column in _ALLOCATION_COLUMNS) + "\n").encode())
             for block in held.blocks():
                 cells = names[0][block.task], names[1][block.node], _numbers(block.from_s), _numbers(block.to_s)
                 rows = zip(*(column.tolist() for column in cells), strict=True)
@@ -148,7 +147,7 @@ def write_allocations(held: AllocationRows, folder: Path, form: str, file_format
         import pyarrow as pa  # noqa: PLC0415 - takes a moment
 
         task_names, node_names = pa.array(held.tasks, pa.string()), pa.array(held.nodes, pa.string())
-        with result_tables.parquet_writer(file, ALLOCATIONS, file_format) as (writer, schema):
+        with result_tables.parquet_writer(file, _ALLOCATION_COLUMNS, file_format) as (writer, schema):
             for block in held.blocks():
                 named = [
                     pa.DictionaryArray.from_arrays(pa.array(places), names)
@@ -174,10 +173,10 @@ def _numbers(column: NDArray[np.float64]) -> NDArray[np.object_]:
 
 
 def read_allocations(folder: Path) -> AllocationRows:
-    """Read the table into a temporary file."""
+    """Read the table block by block into a temporary file."""
     found = RowFile(ALLOCATION_TYPES)
     numbers: dict[str, dict[str, int]] = {"task": {}, "node": {}}  # numbers by first appearance
-    for batch in result_tables.read(folder, NAME, ALLOCATIONS):
+    for batch in result_tables.read(folder, ALLOCATIONS, _ALLOCATION_COLUMNS):
         if any(column.null_count for column in batch.columns):
             what = "a row of the table of allocations has an empty cell"
             raise BadInput(what, where=str(folder), fix=RUN_AGAIN)

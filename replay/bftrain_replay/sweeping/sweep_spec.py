@@ -368,18 +368,16 @@ def _of_kind(document: TomlDocument, key: str, kind: type, words: str, *, defaul
 
 
 def check_part(option: str, settings: ReplaySettings | RoundSettings) -> None:
-    """Raise if the option's plugin does not exist, or rejects these settings."""
+    """Raise if a part that the option names does not exist, or rejects the settings in its name."""
     value = str(getattr(settings, option, ""))
-    for name in value.split(",") if option == "metrics" else (value,):
-        admission = name.partition(",")[0].partition("=")[0]
-        # A plug-in file is checked when it is loaded
-        if name and parts.split_name(admission if option == "admission" else name.strip())[0] is None:
-            _check_named(option, name.strip())
+    for name in plugin_files.names_in(option, value):
+        if name and parts.split_name(name)[0] is None:  # a plug-in file is checked when it is loaded
+            _check_named(option, value if option == "admission" else name)
 
 
 @cache
 def _check_named(option: str, name: str) -> None:
-    """Make each named part once, however many points name it."""
+    """Make a part once, for all points that name it."""
     if option == "policy":
         find_policy(RoundSettings(policy=name))
     elif option == "admission":

@@ -93,7 +93,7 @@ def test_a_replay_in_which_nothing_ran_has_exports_too(command: CommandLine, tmp
 
 
 def test_a_folder_without_a_replay_is_refused(command: CommandLine, tmp_path: Path) -> None:
-    assert "contains no summary.json (name the folder of a replay)" in complaint(command, tmp_path)
+    assert "contains no summary.json (name the folder of a run)" in complaint(command, tmp_path)
     (tmp_path / "replay").mkdir()
     (tmp_path / "replay" / "summary.json").touch()
     assert f"(name {tmp_path / 'replay'})" in complaint(command, tmp_path)
