@@ -1,4 +1,4 @@
-"""Counts of fallback decisions, where the chosen solver gave no sizes, also in words."""
+"""Text about fallback decisions, where the chosen solver gave no sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Final
 from bftrain.values.decision import UNCHANGED
 from bftrain.values.solution import Termination
 
-CEILING: Final = "without costs"  # no bound: where other tasks finish first, a replay with costs can harvest more
+# Name of the replay without costs. It is no bound: if other tasks finish first, a replay with costs can harvest more
+CEILING: Final = "without costs"
 _LEAST_SHARE: Final = 0.01  # fraction of the decisions; smaller shares do not relabel a column
 _HAPPENED: Final[Mapping[str, str]] = {
     Termination.INFEASIBLE: "found no plan",
@@ -21,7 +22,7 @@ _HAPPENED: Final[Mapping[str, str]] = {
 def sentence(
     solver: str, decisions: int, causes: Mapping[str, int], decided_by: Mapping[str, int], *, called: str = ""
 ) -> str:
-    """Return how often ``solver`` did not decide, the reasons and the fallbacks; "" if it always did.
+    """Return how often ``solver`` did not decide, the reasons and the fallbacks; "" if it always decided.
 
     ``causes`` counts the solver's missing decisions by cause, ``decided_by`` all decisions by decider. ``called`` is
     the solver's name in the sentence.
@@ -38,16 +39,16 @@ def sentence(
 
 
 def column_label(solver: str, decisions: int, decided_by: Mapping[str, int], name: str = "") -> str:
-    """Return the column name of a solver, or ``name``, with the solver's fallbacks and their share.
+    """Return the column heading of a solver: ``name`` (default: its own), with its fallbacks and their share.
 
     >>> column_label("highs", 305, {"greedy": 305})
     'highs (greedy decided 100 %)'
     """
-    part = share(solver, decisions, decided_by)
+    part = _share(solver, decisions, decided_by)
     return f"{name or solver} ({part})" if part else name or solver
 
 
-def share(solver: str, decisions: int, decided_by: Mapping[str, int]) -> str:
+def _share(solver: str, decisions: int, decided_by: Mapping[str, int]) -> str:
     """Return the share of fallback decisions as text; "" below 1 %."""
     others = _others(solver, decided_by)
     count = sum(others.values())

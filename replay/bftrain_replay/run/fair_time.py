@@ -47,18 +47,18 @@ class ConcaveSpeed(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def steady(self) -> float:
-        """Return the smallest number of nodes on which it runs all the time."""
+        """Return the smallest number of nodes on which the task runs all the time."""
         return float(self.nodes[1])
 
     @cached_property
     def steep(self) -> float:
-        """Return the speed per node below that."""
+        """Return the speed per node below that number."""
         return float(self.rate[1] / self.nodes[1])
 
     def speed(self, part: float) -> float:
-        """Return its speed on this part of the nodes."""
+        """Return the speed on this number of nodes."""
         if part <= self.steady:
-            return part * self.steep  # most often so, and much the quickest
+            return part * self.steep  # fast path, for most parts
         return float(np.interp(part, self.nodes, self.rate))
 
 
@@ -70,7 +70,8 @@ class ConcaveSpeeds:
         self._by_count: dict[int, ConcaveSpeed | None] = {}  # curves that differ from the whole one
         points = self._points(largest)
         self._whole = concave_hull(points)
-        #: Ranges of node counts in which a size bends the curve, though not with more nodes
+        # Ranges of sizes in which the concave curve lies above the measured one. A pool that ends inside such a range
+        # has a lower curve, as the larger size that supports it is missing
         self._bends = () if self._whole is None else tuple(_bends(points, self._whole))
         self.possible = most >= smallest and self.within(most) is not None
         # Fast path: most parts are below the full-time size, with enough nodes for that size
@@ -78,7 +79,7 @@ class ConcaveSpeeds:
         self._enough = self._first if self._bends and self._bends[0][0] == 0.0 else smallest
 
     def within(self, count: int) -> ConcaveSpeed | None:
-        """Return the curve for this number of nodes; ``None`` if it does not run on them."""
+        """Return the curve in a pool of this number of nodes; ``None`` if the task does not run in it."""
         whole = self._whole
         if count < self._smallest or whole is None or count >= whole.nodes[-1]:
             return None if count < self._smallest else whole
@@ -91,7 +92,7 @@ class ConcaveSpeeds:
         return self._by_count[count]
 
     def speed(self, part: float, count: int) -> float:
-        """Return its speed on this part of that many nodes."""
+        """Return the speed on this part of a pool of ``count`` nodes."""
         if part <= self._first and count >= self._enough:
             return part * self._steep
         use = self._whole if count >= self._smallest else None
@@ -100,7 +101,7 @@ class ConcaveSpeeds:
         return 0.0 if use is None else use.speed(part)
 
     def speeds(self, parts: Floats, counts: Counts) -> Floats:
-        """Return its speed by its part and by the number of nodes."""
+        """Return the speeds on these parts of pools with these numbers of nodes."""
         whole = self._whole
         if whole is None:
             return np.zeros_like(parts)
@@ -114,7 +115,7 @@ class ConcaveSpeeds:
         return speeds
 
     def steady(self, counts: Counts) -> Floats:
-        """Return the full-time size by number of nodes: 1 where the task does not run."""
+        """Return the full-time size in pools with these numbers of nodes: 1 where the task does not run."""
         whole = self._whole
         if whole is None:
             return np.ones(counts.size)
@@ -127,7 +128,7 @@ class ConcaveSpeeds:
         return steady
 
     def _points(self, largest: int) -> list[_Point]:
-        """Return the breakpoints of the curve: sizes with their speeds."""
+        """Return the breakpoints of the measured curve up to the largest size: sizes with their speeds."""
         between = (size for size in self._curve.nodes if self._smallest < size < largest)
         return [(float(size), self._curve.speed(size)) for size in sorted({self._smallest, largest, *between})]
 
@@ -152,6 +153,7 @@ def _slope(one: _Point, two: _Point) -> float:
 
 
 def _bends(points: Sequence[_Point], hull: ConcaveSpeed) -> list[_Point]:
+    """Return the ranges between neighbouring points of the hull in which a measured point lies below it."""
     found = []
     for (low, slow), (high, fast) in pairwise(zip(hull.nodes.tolist(), hull.rate.tolist(), strict=True)):
         slope = (fast - slow) / (high - low)
@@ -326,9 +328,9 @@ class _Division:
         seconds = min(*need_s, end_s - self._now_s) if need_s else math.inf
         if seconds == math.inf:
             return False
-        # The very moment where it reaches that, regardless of rounding
+        # Exactly ``end_s`` if the interval ends first, without rounding
         now_s = end_s if seconds == end_s - self._now_s else self._now_s + seconds
-        # Tasks finished by then have all their samples: for tiny work, speed times seconds may round to 0
+        # Finished tasks gain exactly the samples left: for tiny work, speed times seconds may round to 0
         each = zip(left, speeds, need_s, strict=True)
         self._settle([samples if need == seconds else speed * seconds for samples, speed, need in each], now_s)
         return True

@@ -31,18 +31,18 @@ SEED: Final = 0
 PERCENTILES: Final = (5.0, 50.0, 95.0)
 _WEEKS_AT_LEAST: Final = 4
 FEW: Final = 10  # blocks or seeds; fewer make the interval too narrow (docs/how-to/sweeps.md quantifies it)
-_LEAST_BLOCK: Final = 0.5  # fraction of a block; a shorter rest at the end joins the previous block
+_LEAST_BLOCK: Final = 0.5  # fraction of a block; a shorter remainder joins the last block
 
 
 class EstimatedFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure and its 90 % interval; ``low`` and ``high`` are ``None`` with a single block."""
+    """A figure and its 90 % interval from ``low`` to ``high``, which are ``None`` with a single block."""
 
     median: float
     low: float | None = None
     high: float | None = None
 
     def times(self, factor: float) -> EstimatedFigure:
-        """Return it in another unit; a negative factor swaps the interval's bounds."""
+        """Return the figure in another unit; a negative factor swaps the interval's bounds."""
         ends = [None if end is None else end * factor for end in (self.low, self.high)]
         low, high = ends if factor >= 0.0 else reversed(ends)
         return EstimatedFigure(median=self.median * factor, low=low, high=high)
@@ -90,16 +90,16 @@ class WeeklyHarvest(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, result: ReplayResult) -> WeeklyHarvest:
-        """Estimate it from one replay."""
+        """Estimate the harvest a week from one replay."""
         blocks = TimeBlocks.of_span(result.simulated_s)
         amounts = HarvestCurve(result).harvest_node_h(np.append(blocks.begin_s, blocks.end_s[-1]))
         return cls(harvest=blocks.a_week(amounts), block=blocks.unit, blocks=len(blocks))
 
 
 class TimeBlocks(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """Blocks of observed time (weeks or days): starts and stops in seconds since the replay's start, and their length.
+    """Blocks of observed time: starts and ends in seconds since the replay's start; ``unit`` is week or day.
 
-    ``week`` is the week number of each day, if whole weeks are drawn nevertheless.
+    ``week`` is the week number of each day, if resamples draw whole weeks of days.
     """
 
     begin_s: Floats
@@ -114,7 +114,7 @@ class TimeBlocks(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @classmethod
     def in_days(cls, span_s: float) -> TimeBlocks:
-        """Divide the time of a log into days; they are drawn by whole weeks if it has four weeks or more."""
+        """Divide the time of a log into days; from four weeks on, resamples draw whole weeks of them."""
         days, weeks = cls._cut(span_s, DAY_S, DAY), cls.of_span(span_s) if span_s >= _WEEKS_AT_LEAST * WEEK_S else None
         if weeks is None:
             return days
@@ -131,7 +131,7 @@ class TimeBlocks(msgspec.Struct, frozen=True, eq=False, dict=True):
         return int(self.begin_s.size)
 
     def chosen(self, places: NDArray[np.int64]) -> TimeBlocks:
-        """Return some of the blocks only."""
+        """Return the chosen blocks only."""
         return TimeBlocks(self.begin_s[places], self.end_s[places], self.unit)
 
     @cached_property
@@ -141,12 +141,12 @@ class TimeBlocks(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @property
     def drawn(self) -> tuple[int, str]:
-        """The number of blocks to draw from, and their length."""
+        """The number of blocks that resamples draw from, and their length."""
         return (len(self), self.unit) if self.week is None else (int(self.week.max()) + 1, WEEK)
 
     @cached_property
     def weights(self) -> Floats:
-        """Return the count of each block in each resample; equal for all figures, which keeps them comparable."""
+        """Return the count of each block in each resample; all figures use the same resamples, and stay comparable."""
         count, _ = self.drawn
         draws = np.random.default_rng(SEED).integers(0, count, (RESAMPLES, count))
         found = np.zeros((RESAMPLES, count))
@@ -154,7 +154,7 @@ class TimeBlocks(msgspec.Struct, frozen=True, eq=False, dict=True):
         return found if self.week is None else found[:, self.week]
 
     def rate(self, amounts: Floats, hours: Floats | None = None) -> Floats:
-        """Return an amount per hour in each resample; ``hours`` are those of a part of each block, such as Mondays."""
+        """Return an amount per hour in each resample; ``hours`` may be a part of each block, such as its Mondays."""
         return self.ratio(amounts, self.hours if hours is None else hours)
 
     def ratio(self, amounts: Floats, of: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Headline: the result of a replay of idle nodes, as figures and as one sentence with its caveats."""
+"""Headline: the result of a replay on idle nodes, as figures and as one sentence with its caveats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bftrain_replay.simulation.node_time_ledger import UnusedReason
 
 
 def note(simulated_s: float, span_s: float, *, complete: bool) -> str:
-    """Return a sentence about an interrupted replay; empty for a complete one.
+    """Return a sentence about how far an interrupted replay got; "" for a complete one.
 
     >>> note(3600.0, 14 * 86_400.0, complete=False)
     'Interrupted after 60 min of 14 days. '
@@ -37,13 +37,13 @@ def note(simulated_s: float, span_s: float, *, complete: bool) -> str:
 
 
 RAN_OUT: Final = "tasks ran out"
-_LEAST_NO_TASK: Final = 0.01  # share of the idle node-time; less without any task does not change the meaning of U
-_SEEN_IN_U: Final = 0.05  # share of the mean number of idle nodes; above it the sentence states the reference of U
+_LEAST_NO_TASK: Final = 0.01  # fraction of the idle node-time; U stays comparable if it lacked tasks for less
+_SEEN_IN_U: Final = 0.05  # fraction of the mean number of idle nodes; the sentence names a pool that differs by more
 _CAPPED: Final = {"first-come", "load", "quota"}  # admissions that admit at most max_tasks
-_SEEN_CAP: Final = 0.01  # share of the harvest with one task per node; a smaller cost of the cap is not mentioned
+_SEEN_CAP: Final = 0.01  # fraction of the harvest with one task per node; a smaller cost of the cap is not mentioned
 ENOUGH_WORK: Final = "for enough work replay without --tasks"
 ABOVE: Final = "no bound"
-_ABOVE_FROM: Final = 1.0005  # less would be shown as 100.0 %
+_ABOVE_FROM: Final = 1.0005  # smaller values appear as 100.0 %
 NO_BOUND: Final = (
     "U above 100 %: the reference pool is no upper bound, since it has a whole number of nodes and follows the same "
     "objective"
@@ -52,13 +52,13 @@ NOT_RANKED: Final = "Each objective has its own reference, so U is not ranked ac
 
 
 class HarvestHeadline(msgspec.Struct, frozen=True, kw_only=True):
-    """The harvest in node-hours of work that counts and in samples, and the related shares.
+    """The harvest in node-hours of useful work and in samples, and the related shares of the idle node-time.
 
-    ``tasks_ran_out`` is true if every arrived task finished while nodes were still idle: ``efficiency`` then only
-    reports that the tasks were done, and ``used_share`` is their demand. Shares are fractions of the idle node-time.
-    ``decided`` describes the fallbacks of the solver; empty if it always had a plan. ``assumed`` describes how tasks
-    keep their progress. ``caveats`` describe a log that is not made from records, the doubtful part of its idle
-    node-time, and the reason for a U above 100 %.
+    ``tasks_ran_out`` is true if all tasks finished, or for a while no task was left: ``efficiency`` then only reports
+    that the tasks were done, and ``used_share`` is their demand. ``decided`` describes the fallbacks of the solver; ""
+    if it always decided. ``assumed`` describes how tasks keep their progress. ``caveats`` describe a log that is not
+    made from records, the doubtful part of its idle node-time, the reason for a U above 100 %, and a costly cap on the
+    competing tasks.
     """
 
     sentence: str
@@ -81,7 +81,7 @@ def headline_of(
 ) -> HarvestHeadline:
     """Return the headline of a replay's figures, with the doubts about the log and the assumption on progress.
 
-    ``capped``: there were more tasks than may compete.
+    ``capped`` states that there were more tasks than may compete.
 
     >>> from bftrain_replay.simulation.replay_settings import ReplaySettings
     >>> from bftrain_replay.study.study import check_parts, study
@@ -119,7 +119,7 @@ def headline_of(
 
 
 def competing(tasks: int, admission: str, max_tasks: int) -> int:
-    """Return the most tasks that may compete; admissions other than the bundled ones with a cap may admit all.
+    """Return the maximum number of competing tasks: all of them, unless the admission is a bundled one with a cap.
 
     >>> competing(40, "first-come", 35), competing(40, "load=1.5", 35), competing(40, "all", 35)
     (35, 35, 40)
@@ -141,13 +141,13 @@ def cap_caveats(summary: object) -> Iterator[str]:
 
 
 def idle_on_average(summary: object) -> float:
-    """Return how many nodes were idle on average; the pool that U compares with has the nearest whole number."""
+    """Return the mean number of idle nodes; the constant pool of U has the nearest whole number."""
     span_s = float(field_of(summary, "simulated_s"))
     return float(field_of(summary, "idle_node_h")) * SECONDS_AN_HOUR / span_s if span_s else 0.0
 
 
 def _rounded_pool(figures: ReplaySummary) -> str:
-    """Return the nodes of the constant pool and of the log, if rounding moves U by 5 % or more."""
+    """Return a text with the nodes of the constant pool and of the log, if they differ by 5 % or more; else ""."""
     mean, pool = idle_on_average(figures), figures.dedicated_nodes
     if pool is None or abs(mean - pool) < _SEEN_IN_U * mean:
         return ""
@@ -169,7 +169,7 @@ def harvest_node_h(summary: object) -> float:
 
 
 def ran_out(summary: object) -> bool:
-    """Return whether the tasks limited the harvest: all were finished, or for a while none was left."""
+    """Return whether the tasks limited the harvest: all finished, or for 1 % of the idle node-time none was left."""
     idle_h = float(field_of(summary, "idle_node_h"))
     if not idle_h or field_of(summary, "cluster") is not None:
         return False
@@ -179,7 +179,7 @@ def ran_out(summary: object) -> bool:
 
 
 def mark_of(efficiency: float | None, *, tasks_ran_out: bool) -> str:
-    """Return the mark behind U (or U without costs) where it is no plain share of its reference; otherwise ""."""
+    """Return the mark behind U (or U without costs) if it is not a plain share of its reference; otherwise ""."""
     if efficiency is None:
         return ""
     return RAN_OUT if tasks_ran_out else ABOVE if efficiency >= _ABOVE_FROM else ""

@@ -1,4 +1,4 @@
-"""Warnings on a log, its tasks or its decisions: allowed, but seldom meant."""
+"""Warnings about a log, its tasks, settings or decisions: allowed, but rarely intended."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NamedShares(Protocol):
 
 
 def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec], racks: Mapping[str, str] = NOTHING) -> Iterator[str]:
-    """Yield warnings on the inputs."""
+    """Yield warnings on a log and its tasks; ``racks`` are the places of nodes by name."""
     if log.span_s <= 0.0:
         yield "the log has no duration, so its harvest is zero"
     elif log.idle_node_s <= 0.0:
@@ -61,7 +61,7 @@ def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec], racks: Mapping[str, str
 
 
 def odd_settings(settings: NamedShares, tasks: Iterable[TaskSpec], kinds: Iterable[str]) -> Iterator[str]:
-    """Yield warnings on deprecated names in the settings, and on unknown users or node kinds."""
+    """Yield warnings on deprecated names, tasks that never start, and users or node kinds that do not occur."""
     renamed = note_on_name("objective", settings.objective) if isinstance(settings, Settings) else ""
     if renamed:
         yield renamed
@@ -76,7 +76,7 @@ def odd_settings(settings: NamedShares, tasks: Iterable[TaskSpec], kinds: Iterab
 
 
 def _never_started(settings: ReplaySettings, tasks: Iterable[TaskSpec]) -> Iterator[str]:
-    """Yield a warning on tasks that never pay off: their start takes a whole fixed horizon."""
+    """Yield a warning on tasks that never pay off, because a start takes at least the whole fixed horizon."""
     horizon_s = settings.horizon_s
     if isinstance(horizon_s, str):
         return
@@ -108,7 +108,7 @@ def _misfits(log: EventLog, tasks: Sequence[TaskSpec]) -> Iterator[str]:
 
 
 def odd_decisions(results: Mapping[str, ReplayResult | None]) -> Iterator[str]:
-    """Yield a warning on solvers with fallback decisions."""
+    """Yield a warning on each solver with fallback decisions."""
     for solver, result in results.items():
         if result is not None and result.decisions.fallbacks:
             reason = next(iter(result.decisions.fallbacks.values()))

@@ -1,6 +1,6 @@
-"""Export of a trace for ui.perfetto.dev and chrome://tracing: a track for each task, and idle and used nodes.
+"""Export a trace for ui.perfetto.dev and chrome://tracing: a track for each task, and idle and used nodes.
 
-A task's track shows its number of nodes. Node tracks would be unreadable and take millions of rows.
+A task's track shows its number of nodes. A track for each node would be unreadable and take millions of rows.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ LOG_FILE: Final = "log.npz"  # the part of the log that was replayed, in the fol
 
 
 class InputSource(msgspec.Struct, frozen=True, kw_only=True):
-    """The inputs as the caller named them: a log, a task file, a baseline. Empty for values in memory.
+    """The names of the inputs: a log, a task file, a baseline solver; empty for values in memory.
 
-    ``options`` are further options on the inputs, such as ``--kinds FILE``, or a cluster instead of a log. ``workload``
+    ``options`` are further input options, such as ``--kinds FILE``, or ``--cluster`` instead of a log. ``workload``
     describes the generated tasks if none were given.
     """
 
@@ -35,11 +35,11 @@ class InputSource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def task_name(self) -> str:
-        """The name of the tasks' file, or of the generated workload."""
+        """The task file, or a description of the generated tasks."""
         return self.tasks or (f"{self.workload.trials} trials of {self.workload.model}" if self.workload else "")
 
     def command(self, name: str) -> Sequence[str]:
-        """Return the command that repeats a run; empty if its inputs are values."""
+        """Return the words of the command ``bftrain NAME`` that repeats the run; empty if an input is in memory."""
         if not (self.log or self.options) or not (self.tasks or self.workload):
             return ()
         words = ["bftrain", name, *filter(None, (self.log,)), *self.options]
@@ -48,12 +48,12 @@ class InputSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def file_name(source: object) -> str:
-    """Return the name of an input that is a file; empty for a value in memory."""
+    """Return the name of an input file; "" for a value in memory."""
     return str(source) if isinstance(source, str | Path) else ""
 
 
 def tasks_sha256(tasks: Sequence[TaskSpec]) -> str:
-    """Return the SHA-256 of the tasks' content, from any file."""
+    """Return the SHA-256 of the tasks; it does not depend on the form of their file."""
     # All fields are hashed, since equal tasks may omit different defaults in JSON. Unset batches, spread and resources
     # are left out, so hashes of results from before these fields stay valid
     specs = [msgspec.structs.asdict(spec) for spec in tasks]
@@ -65,8 +65,8 @@ def tasks_sha256(tasks: Sequence[TaskSpec]) -> str:
 
 
 def versions_with(solver: str) -> dict[str, str]:
-    """Return the versions of the packages that influence figures with ``solver``, or with a policy of rounds."""
-    from bftrain.assembly import find_solver  # noqa: PLC0415 - rounds ask no solver, and its search is slow
+    """Return the versions of the software that figures with ``solver`` depend on; raise if it is not installed."""
+    from bftrain.assembly import find_solver  # noqa: PLC0415 - takes a moment, and rounds ask no solver
 
     found = summaries.versions()
     with suppress(UnknownName):

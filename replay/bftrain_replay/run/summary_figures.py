@@ -1,8 +1,8 @@
 """Every figure of a summary: its label, unit, format, better direction, meaning, and where it is shown.
 
 The terminal, pages, comparisons, sweeps, ``bftrain explain`` and the glossary all read ``figures.toml``. A new figure
-needs a field of :class:`ReplaySummary`, which is then in ``summary.json`` and in the tables of sweeps, and an entry
-there; a figure that is computed from others needs a line in ``_COMPUTED`` instead of the field.
+needs an entry there, and a field of :class:`ReplaySummary`, which is then in ``summary.json`` and in the tables of
+sweeps. A figure that is computed from others needs a line in ``_COMPUTED`` instead of the field.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ from bftrain_replay.run.headline import efficiency_text, field_of, harvest_node_
 from bftrain_replay.run.task_figures import share_of
 from bftrain_replay.simulation.task_progress import SampleLoss
 
-PARTS: Final = {"mean": "mean", "p50": "median", "p95": "p95", "p99": "p99", "max": "max"}
-
-
-# Headings of the glossary, and pages with more
+PARTS: Final = {"mean": "mean", "p50": "median", "p95": "p95", "p99": "p99", "max": "max"}  # of a distribution
+# Headings of the glossary, and pages for further reading
 GLOSSARY_PAGES: Final = {
     "Harvest": "docs/explanation/semantics.md#yardsticks",
     "Why idle nodes stayed unused": "docs/explanation/semantics.md#node-time",
@@ -70,9 +68,9 @@ _FORMATS: Final[Mapping[FigureUnit, Callable[[float], str]]] = {
 class SummaryFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One figure. ``name`` is its path in ``summary.json``, or a separate name if ``value`` computes it.
 
-    ``text`` replaces the plain format for figures with several numbers. Comparisons omit figures without a ``topic``,
-    and show the rest ``when`` a value is known, not zero, or different between replays.
-    The ``terminal`` and the ``page`` of a replay show a figure if they are among its ``places``.
+    ``text`` replaces the plain format for figures with several numbers or a mark. Comparisons omit figures without a
+    ``topic``, and show the rest ``when`` a value is known, not zero, or different between replays.
+    The terminal and the page of a replay show a figure if they are among its ``places``.
     ``predicate``, ``colour`` and ``explanation`` describe a part of the idle node-time on the page of a replay.
     """
 
@@ -97,7 +95,7 @@ class SummaryFigure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def heading(self) -> str:
-        """Its label at the beginning of a line."""
+        """Its label with a capital letter."""
         return f"{self.label[:1].upper()}{self.label[1:]}"
 
     @property
@@ -107,7 +105,7 @@ class SummaryFigure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cluster_label(self) -> str:
-        """Label on clusters, where nodes are not called idle."""
+        """Its label on clusters, where nodes are not called idle."""
         return self.label.removeprefix("idle ")
 
     def value_in(self, summary: object) -> float | None:
@@ -124,7 +122,7 @@ class SummaryFigure(msgspec.Struct, frozen=True, kw_only=True):
         return self.text(summary) if self.text is not None else self.format(self.value_in(summary))
 
     def shown(self, values: Sequence[float | None]) -> bool:
-        """Return whether comparisons show a row for these values."""
+        """Return whether a table shows a row for these values."""
         match self.when:
             case "known":
                 return any(value is not None for value in values)
@@ -226,9 +224,7 @@ def meaning_of(figure: str) -> str:
 def find_entry(text: str, labels: dict[str, str]) -> GlossaryEntry:
     """Find an entry by its key, another name, or one of the ``labels`` (label of a figure -> its key).
 
-    Raises:
-        UnknownName: None is called so; it names the nearest.
-
+    Raises ``UnknownName``, with the most similar name, if there is none.
     """
     names = {fold(label): key for label, key in labels.items()}
     names |= {fold(name): entry.key for entry in GLOSSARY for name in (entry.key, *entry.also)}

@@ -1,4 +1,4 @@
-"""Figures of a run by task and by kind of nodes, in few numbers. docs/reference/results.md explains each."""
+"""Figures of a run over its tasks, users and node kinds. docs/reference/results.md explains each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bftrain_replay.run.tables import SECONDS_AN_HOUR
 
 
 class TaskPercentiles(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of known values, their mean, median, 95th percentile and maximum."""
+    """The number of known values, and their mean, median, 95th percentile and maximum."""
 
     count: int
     mean: float
@@ -31,7 +31,7 @@ class TaskPercentiles(msgspec.Struct, frozen=True, kw_only=True):
         if not known.size:
             return None
         p50, p95 = np.percentile(known, (50.0, 95.0)).tolist()
-        mean = math.fsum(known.tolist()) / known.size  # exact, hence independent of task order
+        mean = math.fsum(known.tolist()) / known.size  # an exact sum, independent of task order
         return cls(count=int(known.size), mean=mean, p50=p50, p95=p95, max=float(known.max()))
 
 
@@ -76,7 +76,7 @@ _TEXTS = ("name", "state", "user", "campaign")
 
 
 class TaskColumns(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """The tasks in order, with the columns of the table of tasks. NaN: no value."""
+    """Columns of the table of tasks, and times derived from them; NaN marks a missing value."""
 
     name: tuple[str, ...]
     state: tuple[str, ...]
@@ -94,7 +94,7 @@ class TaskColumns(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
 
     @classmethod
     def from_rows(cls, rows: Iterable[Mapping[str, Any]]) -> Self:
-        """Build it from rows of the table of tasks."""
+        """Read the columns from rows of the table of tasks."""
         rows, columns = list(rows), dict[str, Any]()
         for name in cls.__struct_fields__:
             cells = [row[name] for row in rows]
@@ -109,7 +109,7 @@ class TaskColumns(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
         return len(self.name)
 
     def chosen(self, which: Flags) -> TaskColumns:
-        """Return some of the tasks only."""
+        """Return the chosen tasks only."""
         places = np.flatnonzero(which).tolist()
         columns: dict[str, Any] = {}
         for name in self.__struct_fields__:
@@ -119,7 +119,7 @@ class TaskColumns(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
 
     @cached_property
     def came_s(self) -> Floats:
-        """Return the submission times; tasks from before the log are submitted at its start."""
+        """Return the submission times; tasks submitted before the log count from its start."""
         return np.maximum(self.submit_s, 0.0)
 
     @cached_property
@@ -134,7 +134,7 @@ class TaskColumns(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
 
     @cached_property
     def ends(self) -> Flags:
-        """Return which tasks have an end: their work is known, or they are done."""
+        """Return which tasks have an end: their work is known, or they finished."""
         return ~np.isnan(self.work_samples) | self.finished
 
     @cached_property
@@ -144,7 +144,7 @@ class TaskColumns(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
 
     @cached_property
     def unfinished(self) -> Flags:
-        """Return a mask of unfinished tasks: submitted, finite, not dropped and not finished."""
+        """Return which tasks are unfinished: submitted, with an end, not dropped and not finished."""
         return self.arrived & self.ends & ~self.finished & ~self.dropped
 
     @cached_property
@@ -165,17 +165,17 @@ class TaskColumns(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
 
     @cached_property
     def slowdown(self) -> Floats:
-        """Return completion times over the shortest possible."""
+        """Return completion times divided by the shortest possible ones."""
         return _over(self.completion_s, self.shortest_s)
 
     @cached_property
     def rho(self) -> Floats:
-        """Return completion times over the time alone on an n-th part of everything."""
+        """Return completion times divided by the times alone on 1/n of the nodes."""
         return _over(self.completion_s, self.alone_s)
 
     @property
     def makespan_s(self) -> float | None:
-        """From the first submission to the last finish; ``None`` unless every task finished."""
+        """The time from the first submission to the last finish; ``None`` unless every task finished."""
         if not self.finished.size or not self.finished.all():
             return None
         return float(self.finish_s.max()) - float(self.came_s.min())
@@ -207,7 +207,10 @@ class UserFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of all tasks. Times are seconds; ``None`` where no task reached it; missing tasks are counted."""
+    """The figures of all tasks. Times are seconds; a distribution is ``None`` if no task has a value.
+
+    ``tasks_endless``, ``tasks_unfinished`` and ``tasks_never_started`` count the tasks that distributions leave out.
+    """
 
     tasks_endless: int
     tasks_unfinished: int
@@ -251,7 +254,7 @@ def task_figures(tasks: TaskColumns, end_s: float) -> TaskFigures:
 
 
 def user_figures(tasks: TaskColumns) -> dict[str, UserFigures]:
-    """Return the figures of every user, by name; empty if tasks have no users."""
+    """Return the figures of every user, by name; empty if no task has a user."""
     names = sorted({*tasks.user})
     if names in ([], [""]):
         return {}

@@ -1,8 +1,7 @@
 """Variations: the effect of changing one replay setting alone.
 
-The sensitivity table varies the assumptions of a replay; the advice varies settings that address its large losses; an
-assessment varies both. This module chooses variations and makes rows of their figures;
-:mod:`bftrain_replay.sweeping.alternatives` replays them.
+The sensitivity table varies the assumptions of a replay; the advice varies settings that address its large losses. This
+module chooses variations and makes rows of their figures; :mod:`bftrain_replay.sweeping.alternatives` replays them.
 """
 
 from __future__ import annotations
@@ -40,8 +39,9 @@ _MIN_INTERVAL_S: Final = 60.0
 class Variation(msgspec.Struct, frozen=True, kw_only=True):
     """One change of a replay's settings; without ``settings`` it has the main replay's inputs.
 
-    ``what`` is the varied assumption, or the cause of loss that the change addresses. ``option`` is the change on the
-    command line, ``value`` its number. On the log, nodes leave ``lead_s`` earlier.
+    ``what`` is the varied assumption, or the cause of loss that the change addresses; ``chosen`` marks the setting of
+    the main replay. ``option`` is the change on the command line, ``value`` its number. On the log, nodes leave
+    ``lead_s`` earlier.
     """
 
     what: str
@@ -54,7 +54,7 @@ class Variation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SensitivityRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one assumption; ``what`` is varied, and the rows include the ``chosen`` setting."""
+    """The figures of a replay under another assumption: ``what`` is varied, to ``setting``."""
 
     what: str
     setting: str
@@ -111,7 +111,7 @@ class AdviceRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_rules(settings: ReplaySettings) -> None:
-    """Raise for the published rules, which fix the cost of a preemption themselves."""
+    """Raise for the published rules, which themselves set the cost of a preemption."""
     if settings.semantics == PUBLISHED:
         fix = "leave the table out, or replay realistic"
         raise UsageError("is for the realistic rules", where="sensitivity", fix=fix)
@@ -171,7 +171,7 @@ def remedies(main: ReplaySummary, settings: ReplaySettings) -> list[Variation]:
     least_h = _LARGE * main.idle_node_h
     large = {cause for cause, hours in node_h.items() if hours > 0.0 and hours >= least_h}
     if main.tasks > settings.max_tasks:
-        # Competing tasks may hold all nodes, which hides the waiting tasks from the figures
+        # The competing tasks may use all nodes; then no unused node-time shows that others wait
         large.add(UnusedReason.TASK_CAP)
     return [each for each in _remedies(settings) if each.what in large]
 
