@@ -1,6 +1,6 @@
-"""Replays around a main one: its sensitivity table and advice, and the passes of an assessment.
+"""Replays in addition to a main one: for its sensitivity table and advice, or for an assessment.
 
-They run in sweep workers: a worker that dies costs only its row, and Ctrl-C stops them all.
+They run as passes of a sweep, in its local workers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from bftrain.errors import BftrainError, Interrupted
+from bftrain.errors import BftrainError
 from bftrain.taskfiles.files import save_tasks
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.edits import leave_earlier
@@ -27,11 +27,11 @@ from bftrain_replay.study.study import ReplayStudy
 from bftrain_replay.sweeping.local_executor import LocalExecutor
 from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
 from bftrain_replay.sweeping.sweep_inputs import SweepLog, TaskFile
-from bftrain_replay.sweeping.sweep_passes import PassInputs, PassOutcome, RunKind, SweepPass, origin_sha256
+from bftrain_replay.sweeping.sweep_passes import PassInputs, PassKind, PassOutcome, SweepPass, origin_sha256
 
 # Called with the finished replays (including fractions of running ones) and the total; False stops them
 Watch = Callable[[float, int], bool]
-# Runs the passes of a table by its name; returns their outcomes by ID, or None if interrupted or if one failed
+# Runs passes for the table of this name; returns their outcomes by ID, or None if the table must be left out
 RunPasses = Callable[[str, Sequence[SweepPass]], "Mapping[str, PassOutcome] | None"]
 
 TABLE: Final = "sensitivity to assumptions, and advice"
@@ -40,7 +40,7 @@ _PRINTS: Final = "workers.log"
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayFiles:
-    """A log and tasks, and the files from which workers read them; ``scratch`` is a folder for more files."""
+    """A log and tasks, and their files, which workers read; ``scratch`` is a folder for further files."""
 
     log: EventLog
     source: SweepLog
@@ -58,7 +58,7 @@ class ReplayFiles:
         scratch: Path,
         kinds: str = "",
     ) -> ReplayFiles:
-        """Write the inputs that are in no file yet."""
+        """Write the log if ``log_file`` is missing, and the tasks if ``task_file`` is ``None``; ``kinds`` is a file."""
         if not log_file.exists():
             save_log(log, log_file)
         files = cls(
@@ -85,17 +85,17 @@ class ReplayFiles:
         return replace(self, log=log, source=SweepLog(path=str(path.absolute())))
 
     def replay(self, settings: ReplaySettings, words: str, edges_s: tuple[float, ...] = ()) -> SweepPass:
-        """Return the pass that replays them; its outcome has the harvest between the given edges."""
+        """Return the pass that replays the tasks on the log; its outcome has the harvest between the edges."""
         tasks = TaskFile(path=str(self.task_file.absolute()))
         inputs = PassInputs(self.source, self.log.sha256, origin_sha256(self.log), tasks, tasks_sha256(self.tasks))
-        return inputs.run_by(RunKind.REPLAY, settings, words, edges_s=edges_s)
+        return inputs.make_pass(PassKind.REPLAY, settings, words, edges_s=edges_s)
 
 
 def with_table(study: ReplayStudy, settings: ReplaySettings, files: ReplayFiles, run: RunPasses) -> ReplayStudy:
     """Return the study with its sensitivity table and advice; unchanged if ``run`` returns no outcomes."""
-    settings = msgspec.structs.replace(settings, metrics="")  # no row has a metric
+    settings = msgspec.structs.replace(settings, metrics="")  # the rows contain no metrics
     main = study.result.summary()
-    passes: dict[str, SweepPass] = {}  # a variation may appear in both the advice and the table
+    passes: dict[str, SweepPass] = {}  # by id: the table and the advice may share a variation
 
     def planned(variation: Variation, words: str) -> tuple[Variation, str]:
         if variation.settings is None:
@@ -119,12 +119,13 @@ def with_table(study: ReplayStudy, settings: ReplaySettings, files: ReplayFiles,
 
 
 def runner(where: str, watch: Watch | None = None) -> RunPasses:
-    """Return a function that runs passes and raises if a pass fails; ``where`` names the caller's argument."""
+    """Return a function that runs passes until ``watch`` returns false, and raises if one fails.
+
+    ``where`` is the caller's argument, for the error.
+    """
 
     def run(_table: str, passes: Sequence[SweepPass]) -> Mapping[str, PassOutcome] | None:
         outcomes = outcomes_of(passes, watch, OutcomeCache.of_user())
-        if outcomes is None and watch is None:
-            raise Interrupted("interrupted")
         if outcomes is not None and (failed := failure(passes, outcomes)):
             raise BftrainError(f"a replay failed: {failed}", where=where)
         return outcomes
@@ -133,22 +134,22 @@ def runner(where: str, watch: Watch | None = None) -> RunPasses:
 
 
 def failure(passes: Sequence[SweepPass], outcomes: Mapping[str, PassOutcome]) -> str:
-    """Return the first failed replay and the reason; "" if all succeeded."""
+    """Return the name of the first failed replay, and the reason; "" if all succeeded."""
     failed = (job for job in passes if outcomes[job.id].figures is None)
     return next((f"{job.words}: {outcomes[job.id].reason}" for job in failed), "")
 
 
 def workers_for(passes: Sequence[SweepPass]) -> int:
-    """Return the number of passes that run at a time."""
+    """Return the number of worker processes."""
     return min(usable_cpus(), len(passes))
 
 
 def outcomes_of(
-    passes: Sequence[SweepPass], watch: Watch | None = None, cache: OutcomeCache | None = None
+    passes: Sequence[SweepPass], watch: Watch | None, cache: OutcomeCache | None
 ) -> dict[str, PassOutcome] | None:
-    """Run passes in local processes, except for passes with outcomes in ``cache``.
+    """Run passes in local processes, unless ``cache`` has their outcomes; return all outcomes by id.
 
-    Return their outcomes by id, or ``None`` once ``watch`` returns false.
+    Return ``None`` once ``watch`` returns false.
     """
     # Two variations may be the same pass, such as earlier departures on a log that no node leaves
     passes = tuple({job.id: job for job in passes}.values())

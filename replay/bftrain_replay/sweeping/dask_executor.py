@@ -28,7 +28,7 @@ from bftrain_replay.sweeping.sweep_passes import PassOutcome, PassStopped, Stopp
 SLURM: Final = "slurm"
 _LOCAL: Final = "127.0.0.1:0"
 _JOB: Final = {"job_name": "bftrain-sweep", "cores": 1, "processes": 1, "memory": "2 GiB"}
-# Lost jobs are replaced soon; large inputs are sent once each
+# Replace lost jobs soon; do not warn about large inputs, which are sent once each
 _SET: Final = {"distributed.deploy.lost-worker-timeout": "1s", "distributed.admin.large-graph-warning-threshold": "1TB"}
 _TEST: Final = ("sbatch", "--test-only")  # prints the reason for which Slurm would reject a job
 _one_at_a_time = threading.Lock()  # a worker with several threads would divide one core among several passes
@@ -71,7 +71,7 @@ class DaskExecutor:
 
     @contextmanager
     def _slurm_jobs(self, distributed: Any) -> Iterator[Any]:  # noqa: ANN401 - untyped
-        """Start a scheduler for Slurm jobs by our arguments, the user's configuration of Dask, and options."""
+        """Start a scheduler and Slurm jobs, from our defaults, the user's Dask configuration, and ``options``."""
         handler = signal.getsignal(signal.SIGINT)
         from dask_jobqueue import SLURMCluster  # noqa: PLC0415 - an extra
 
@@ -106,7 +106,7 @@ class DaskExecutor:
 
 
 def run_on_worker(job: SweepPass, log: EventLog | None, tasks: Tasks | None) -> bytes | None:
-    """Run a pass on a worker, until it is cancelled; the worker generates inputs that are not sent."""
+    """Run a pass on a worker; return ``None`` if it is cancelled. The worker generates inputs that are not sent."""
     from distributed.worker import get_worker, thread_state  # noqa: PLC0415 - an extra
 
     task = get_worker().state.tasks[thread_state.key]
@@ -116,7 +116,7 @@ def run_on_worker(job: SweepPass, log: EventLog | None, tasks: Tasks | None) -> 
 
 
 def _submitted(client: Any, jobs: Sequence[SweepPass]) -> dict[Any, SweepPass]:  # noqa: ANN401 - untyped
-    """Submit all passes, and the content of each input file once; a task result survives the loss of a worker."""
+    """Submit all passes, and the content of each input file once, as a task: Dask recomputes it if a worker is lost."""
     sent, futures = dict[str, Any](), {}
     for job in jobs:
         for source, sha256 in ((job.log, job.log_sha256), (job.tasks, job.tasks_sha256)):

@@ -36,14 +36,14 @@ from bftrain_replay.sweeping.sweep_passes import PassOutcome, Stopping, SweepPas
 Message = bytes | dict[str, float]
 
 _LOOK_EVERY_S: Final = 0.1
-_PATIENCE_S: Final = 5.0  # seconds for a failed runner to exit
+_PATIENCE_S: Final = 5.0  # until a runner that closed the connection must have exited
 _MODULE: Final = "bftrain_replay.sweeping.local_executor"
 # Several passes that each take all cores for their arrays are slower than one, and threads make forking unsafe
 _ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class LocalExecutor:
-    """Runs this many passes at a time; prints of their code go to a file."""
+    """Runs passes in ``workers`` processes; the file ``prints`` gets what their code prints."""
 
     def __init__(self, workers: int, prints: Path) -> None:
         self._workers = workers
@@ -51,7 +51,7 @@ class LocalExecutor:
 
     def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
         """Run all passes."""
-        connection, runner = self._runner()
+        connection, runner = self._start_runner()
         remaining, prints = len(jobs), ""
         try:
             for message in _messages(connection, jobs, self._workers):
@@ -76,8 +76,8 @@ class LocalExecutor:
         last = prints.splitlines()[-1] if prints else f"the runner {_exit_reason(runner.returncode)}"
         raise NotAvailable(f"the workers are lost: {last}", where=str(self._prints), fix="start the command again")
 
-    def _runner(self) -> tuple[Connection[object, Message], subprocess.Popen[bytes]]:
-        # Our packages are found as they are here
+    def _start_runner(self) -> tuple[Connection[object, Message], subprocess.Popen[bytes]]:
+        # The runner must import the same packages as this process
         paths = [Path(bftrain.__file__).parents[1], Path(__file__).parents[2], os.environ.get("PYTHONPATH")]
         found_in = {"PYTHONPATH": os.pathsep.join(str(path) for path in paths if path)}
         ours, theirs = Pipe()
@@ -150,7 +150,7 @@ def _load_shared(job: SweepPass, uses: Counter[Hashable]) -> None:
 def _outcome_of(job: SweepPass, keep_going: KeepGoing) -> bytes:
     gc.freeze()  # prevents copies of all inputs by the first collection
     outcome = work(job, lambda share: keep_going(share, 0))
-    sys.stdout.flush()  # this process is killed
+    sys.stdout.flush()  # this process will be killed
     return wire.encode(outcome)
 
 

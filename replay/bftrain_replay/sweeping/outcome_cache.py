@@ -32,15 +32,15 @@ from bftrain_replay.simulation.replay_settings import MEASURED
 from bftrain_replay.sweeping.sweep_inputs import SweepCluster
 from bftrain_replay.sweeping.sweep_passes import (
     PassExecutor,
+    PassKind,
     PassOutcome,
     PassStatus,
-    RunKind,
     Stopping,
     SweepPass,
     Tell,
 )
 
-NO_CACHE: Final = "BFTRAIN_NO_CACHE"  # set in the environment: replay again
+NO_CACHE: Final = "BFTRAIN_NO_CACHE"  # environment variable: replay everything again
 FOLDER: Final = "replays"
 _MOST_BYTES: Final = 1 << 28
 _LEFT_SHARE: Final = 0.8  # fraction of the limit that remains after a cleanup
@@ -55,11 +55,11 @@ class OutcomeCache:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.damaged = 0  # entries that were found and could not be used
+        self.damaged = 0  # number of unusable entries
 
     @classmethod
     def of_user(cls, *, wanted: bool = True) -> Self | None:
-        """Return the cache in the user's cache folder; ``None`` if unavailable or not wanted."""
+        """Return the cache in the user's cache folder; ``None`` without one, or if no cache is ``wanted``."""
         place = user_cache()
         if not wanted or place is None or os.environ.get(NO_CACHE, "").lower() not in _OFF:
             return None
@@ -89,22 +89,22 @@ class OutcomeCache:
             outcome = wire.decode(content, PassOutcome)
             if outcome.id == job.id and outcome.made_from.kind is job.made_from.kind:
                 with suppress(OSError):
-                    os.utime(path)  # the ones not used for longest are removed first
+                    os.utime(path)  # the least recently used entries are removed first
                 return outcome
         self.damaged += 1
         return None
 
     def keep(self, job: SweepPass, outcome: PassOutcome) -> None:
-        """Add an outcome, if it is the same in every run."""
+        """Add an outcome, if every run of the pass has the same."""
         if _repeats(job) and _finished(outcome):
             private_cache.write(self.entry(job), wire.encode(outcome))
 
     def trim(self) -> None:
-        """Remove the least recently used entries if the total is too large."""
+        """Remove the least recently used entries if all together are too large."""
         with suppress(OSError):
             files = []
             for entry in os.scandir(self.folder):
-                with suppress(FileNotFoundError):  # another command removes entries concurrently
+                with suppress(FileNotFoundError):  # another command may remove entries at the same time
                     about = entry.stat(follow_symlinks=False)
                     files.append((about.st_mtime, about.st_size, entry.path))
             total = sum(size for _, size, _ in files)
@@ -124,13 +124,13 @@ class OutcomeCache:
 
 
 class CachedExecutor:
-    """Takes the outcomes that a cache has, and lets another executor run the other passes."""
+    """Yields outcomes from a cache, and lets another executor run the remaining passes."""
 
     def __init__(self, executor: PassExecutor, outcomes: OutcomeCache | None, *, keeps: bool = True) -> None:
-        self.taken: set[str] = set()  # ids of passes
+        self.taken: set[str] = set()  # ids of the passes from the cache
         self.cache = outcomes
         self._executor = executor
-        self._keeps = keeps  # excludes outcomes of workers with other source code
+        self._keeps = keeps  # false for workers whose source code may differ
 
     def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
         """Yield cached outcomes, then run the remaining passes and add theirs."""
@@ -171,7 +171,7 @@ def program_sha256() -> str:
 
 @cache
 def _libraries() -> tuple[str, ...]:
-    """Return the processor's architecture and the version of SciPy: a pass names the other versions."""
+    """Return the processor architecture and the version of SciPy, which a pass does not name."""
     try:
         return platform.machine(), version("scipy")
     except PackageNotFoundError:
@@ -184,21 +184,16 @@ def _parts_of_others() -> frozenset[str]:
 
 
 def _repeats(job: SweepPass) -> bool:
-    """Return whether all that a pass depends on is in its key."""
+    """Return whether the key of a pass contains all that its outcome depends on."""
     settings = [value for value in msgspec.structs.astuple(job.how) if isinstance(value, str)]
     words = {word.strip() for value in settings for word in re.split("[,=]", value)}
-    return (
-        bool(job.log_origin)
-        and MEASURED not in settings
-        and words.isdisjoint(_parts_of_others())
-        and not any(plugin_files.files(job.how))
-    )
+    return MEASURED not in settings and words.isdisjoint(_parts_of_others()) and not any(plugin_files.files(job.how))
 
 
 def _finished(outcome: PassOutcome) -> bool:
     """Return whether a pass was done, and no decision depended on the machine's speed."""
     if outcome.status is not PassStatus.DONE:
         return False
-    if outcome.made_from.kind is RunKind.YARDSTICKS:
+    if outcome.made_from.kind is PassKind.YARDSTICKS:
         return not outcome.warnings  # warnings report unfinished solves
     return outcome.figures is None or _CUT_SHORT.isdisjoint(outcome.figures.fallback_causes)

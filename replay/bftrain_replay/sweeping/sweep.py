@@ -1,4 +1,4 @@
-"""``bftrain.sweep``: a sweep from its file to its table; finished passes are not run again."""
+"""``bftrain.sweep``: a sweep from its file to its folder; finished passes are not repeated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bftrain.files import write_text
 from bftrain.result_folder import ADVICE, IN_PYTHON, REPORT_FILE, ResultFolder, ResultKind
 from bftrain.short_repr import ShortRepr, some
 from bftrain.values import wire
-from bftrain_datasets.result_tables import ColumnType, TableColumn, check_form
+from bftrain_datasets.result_tables import CSV, ColumnType, TableColumn, check_form
 from bftrain_replay.rounds.round_settings import DRAWN
 from bftrain_replay.run.result import BOUND_FIGURES
 from bftrain_replay.study.forked_pass import usable_cpus
@@ -45,9 +45,8 @@ if TYPE_CHECKING:
     from bftrain_replay.drawing.vega import SvgChart
 
 
-CSV: Final = "csv"
 SUMMARY: Final = "sweep.json"
-PRINTS: Final = "workers.log"  # output of worker code; deleted if empty
+PRINTS: Final = "workers.log"  # what code in workers printed; deleted if empty
 KIND: Final = ResultKind(
     title="sweep",
     form="bftrain sweep",
@@ -59,7 +58,7 @@ KIND: Final = ResultKind(
 
 
 class SweepStatus(NamedTuple):
-    """The progress of a sweep: all passes, finished and failed ones, and the share of each running pass."""
+    """The progress of a sweep: the numbers of all, finished and failed passes, and the share done of running ones."""
 
     passes: int
     passes_over: int
@@ -69,7 +68,7 @@ class SweepStatus(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class PreparedSweep(ShortRepr):
-    """A sweep ready to run: all passes are known, and none is done."""
+    """A sweep whose points and passes are known."""
 
     spec: SweepSpec
     points: tuple[SweepPoint, ...]
@@ -85,14 +84,14 @@ class PreparedSweep(ShortRepr):
 
     @classmethod
     def of(cls, given: Path | str | Mapping[str, Any], folder: Path | None = None) -> PreparedSweep:
-        """Read a sweep file, and every input that it names; a mapping's paths are relative to ``folder``."""
+        """Read a sweep file and all its inputs; the paths in a mapping are relative to ``folder``."""
         spec = read_spec(given, folder)
         points = points_of(spec)
         check_plot(spec, points)
         return cls(spec, points, planned(spec, points))
 
     def open(self, known: Mapping[str, PassOutcome], *, retry_failed: bool = False) -> tuple[SweepPass, ...]:
-        """Return the passes that remain to be done."""
+        """Return the passes without a known outcome; with ``retry_failed`` also failed ones."""
         return tuple(
             job
             for name, job in self.plan.passes.items()
@@ -108,10 +107,10 @@ class PreparedSweep(ShortRepr):
         watch: Callable[[SweepStatus], None] | None = None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Run the remaining passes, until all are done or ``stopping()``."""
+        """Run the open passes, until all are done or ``stopping()``."""
         jobs, passes, known = self.open(outcomes.known, retry_failed=retry_failed), self.plan.passes, outcomes.known
-        still = {job.id for job in jobs}
-        failed = sum(known[name].status is PassStatus.FAILED for name in passes.keys() - still)
+        finished = passes.keys() - {job.id for job in jobs}
+        failed = sum(known[name].status is PassStatus.FAILED for name in finished)
         status = SweepStatus(len(passes), len(passes) - len(jobs), failed, {})
 
         def tell(**changes: Any) -> None:  # noqa: ANN401 - fields of the status
@@ -127,7 +126,7 @@ class PreparedSweep(ShortRepr):
             tell(passes_over=status.passes_over + 1, failed=failed)
 
     def swept(self, known: Mapping[str, PassOutcome]) -> SweepResult:
-        """Return the table of the known outcomes."""
+        """Return the results from the known outcomes."""
         passes = self.plan.passes
         found = Counter(words for name in passes if name in known for words in known[name].warnings)
         seeded = any(
@@ -180,7 +179,7 @@ class SweepResult(ShortRepr, sweep_table.SweptPoints):
     chart = former_name(plot)  # name in version 0.1
 
     def summary(self) -> dict[str, Any]:
-        """Return the content of ``sweep.json``: the options, the inputs, and the progress."""
+        """Return the content of ``sweep.json``: the sweep file, the inputs, and the progress."""
         sweep = self.sweep
         states = Counter(row.state for row in self.rows)
         versions = {
@@ -204,7 +203,7 @@ class SweepResult(ShortRepr, sweep_table.SweptPoints):
 
     @property
     def figures_sha256(self) -> str:
-        """SHA-256 of the table without clock times and bounds: it is equal for sweeps with equal results."""
+        """SHA-256 of the table without measured times and bounds: sweeps with equal results have the same."""
         measured = {column.name for column in sweep_table.measured_columns(with_baseline=True)}
         columns = [column.name for column in self.columns if column.name not in measured.union(BOUND_FIGURES)]
         cells = [columns, *([row.cells.get(name) for name in columns] for row in self.rows)]
@@ -230,17 +229,17 @@ class SweepResult(ShortRepr, sweep_table.SweptPoints):
 
 
 def _is_of_file(spec: SweepSpec, summary: Path) -> bool:
-    """Return whether a result was made from a sweep file of the same content; its inputs may have differed."""
+    """Return whether a result is from a sweep file of the same content; its inputs may have differed."""
     content = wire.decode(wire.encode(spec.document.data), dict[str, Any])
     try:
         found = wire.decode(summary.read_bytes(), dict[str, Any])
         return bool(found["sweep_file"]["content"] == content)
     except (OSError, BadInput, LookupError, TypeError):
-        return False  # no file, or rejected by ResultFolder
+        return False  # no file, or one that ResultFolder rejects
 
 
 def result_folder(sweep: PreparedSweep, folder: Path, *, overwrite: bool = False, advice: str = ADVICE) -> ResultFolder:
-    """Return the folder of a sweep's result; it is continued if its file or any of its replays is the same."""
+    """Return the folder of a sweep's result; the sweep continues one with the same sweep file, or any of its passes."""
     continues = not sweep.plan.passes.keys().isdisjoint(known_in(folder)) or _is_of_file(sweep.spec, folder / SUMMARY)
     return ResultFolder(folder, KIND, overwrite=overwrite, advice=advice, continues=continues)
 
@@ -292,7 +291,7 @@ def sweep(  # noqa: PLR0913 - all but two are options by name
 
 
 def _inputs_of(sweep: PreparedSweep) -> dict[str, list[dict[str, object]]]:
-    """Return every log, cluster and set of tasks, by name and content, with the seed if it matters."""
+    """Return every log, cluster and task set, by name and SHA-256, with the seed if it matters."""
     inputs: dict[str, dict[tuple[str, int | None], str]] = {"logs": {}, "clusters": {}, "tasks": {}}
     for point, need in zip(sweep.points, sweep.plan.needs, strict=True):
         job, seed = sweep.plan.passes[need.replay], point.settings.seed

@@ -1,4 +1,4 @@
-"""Inputs of a sweep: logs, clusters and sets of tasks, from files or generated, each loaded once in a process."""
+"""Inputs of a sweep: logs, clusters and sets of tasks, from files or generated; a process keeps the latest ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Tasks = tuple[TaskSpec, ...]
 
 MIX: Final = "mix"
 CLUSTER_JOBS: Final = "cluster"
-MOST_KEPT: Final = 32  # cached inputs; a sweep may generate many
+_MOST_KEPT: Final = 32  # inputs in memory; a sweep may generate many
 
 
 class SweepLog(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
@@ -47,7 +47,7 @@ class SweepLog(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
     uses_seed = False
 
     def load(self, _seed: int) -> EventLog:
-        """Load it."""
+        """Load the log."""
         log = load_log(Path(self.path))
         return with_kinds(log, Path(self.kinds)) if self.kinds else log
 
@@ -67,7 +67,7 @@ class GeneratedLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return self.seed is None
 
     def load(self, seed: int) -> EventLog:
-        """Generate it."""
+        """Generate the log."""
         chosen = seed if self.seed is None else self.seed
         return generate_log(self.nodes, self.days, chosen, idle_share=self.idle_share, start_s=self.start_s)
 
@@ -92,7 +92,7 @@ class SweepCluster(msgspec.Struct, frozen=True, kw_only=True, tag="cluster"):
 
 @lru_cache(maxsize=1)
 def _tasks_in(path: Path, _changed_ns: int) -> Tasks:
-    """Load a file once for all rates, until it changes."""
+    """Load a task file; all rates share it until the file changes."""
     return load_tasks(path)
 
 
@@ -109,7 +109,7 @@ class TaskFile(msgspec.Struct, frozen=True, kw_only=True, tag="file"):
             raise ValueError(f"rate must be a finite number above 0, not {self.rate}")
 
     def load(self, _seed: int) -> Tasks:
-        """Load them."""
+        """Load the tasks."""
         path = Path(self.path)
         if self.rate == 1.0:
             return load_tasks(path)
@@ -141,7 +141,7 @@ class GeneratedTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return self.seed is None and (self.kind == MIX or self.arrivals_per_hour is not None)
 
     def load(self, seed: int) -> Tasks:
-        """Generate them."""
+        """Generate the tasks."""
         chosen = seed if self.seed is None else self.seed
         arrivals = TaskArrivals(start_s=self.start_s, per_hour=self.arrivals_per_hour)
         shape = TaskShape(**_shared(self, TaskShape.__struct_fields__))
@@ -154,9 +154,9 @@ class GeneratedTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class ClusterTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="cluster"):
     """Jobs of a shared cluster as ``bftrain generate tasks --kind cluster`` makes them, with the same options.
 
-    ``gangs`` and ``deadlines`` use the syntax of the command line, which makes them sweepable: ``"1:0.7,8:0.3"`` is the
+    ``gangs`` and ``deadlines`` are texts as on the command line, so a sweep can vary them: ``"1:0.7,8:0.3"`` is the
     share of jobs by number of nodes, ``"1.5,4"`` the multiples of the ideal duration. ``speeds`` is a throughput table
-    in Gavel's form; ``kinds`` selects from it, comma-separated.
+    in Gavel's form; ``kinds`` are the node kinds to use from it, comma-separated.
     """
 
     kind: Literal["cluster"] = "cluster"
@@ -187,7 +187,7 @@ class ClusterTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return self.seed is None
 
     def load(self, seed: int) -> Tasks:
-        """Generate them."""
+        """Generate the tasks."""
         given = _shared(self, generator.ClusterShape.__dataclass_fields__)
         gangs = _gangs(self.gangs) if self.gangs else generator.GANGS
         shape = generator.ClusterShape(**{**given, "gangs": gangs, "deadlines": _multiples(self.deadlines)})
@@ -204,7 +204,7 @@ class ClusterTasks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def _shared(source: msgspec.Struct, names: Iterable[str]) -> dict[str, Any]:
-    """Return the fields of these names that a source has."""
+    """Return the fields of a source that have one of these names."""
     return {name: getattr(source, name) for name in names if name in source.__struct_fields__}
 
 
@@ -227,18 +227,18 @@ TaskSource = TaskFile | GeneratedTasks | ClusterTasks
 
 
 def input_key(source: LogSource | TaskSource, seed: int) -> tuple[LogSource | TaskSource, int]:
-    """Return what identifies an input: the seed is 0 where it makes no difference."""
+    """Return the identity of an input: its source, and the seed if it matters (else 0)."""
     return source, seed if source.uses_seed else 0
 
 
-@lru_cache(maxsize=MOST_KEPT)
+@lru_cache(maxsize=_MOST_KEPT)
 def _loaded(source: LogSource | TaskSource, seed: int) -> EventLog | Tasks:
     return source.load(seed)
 
 
 def loaded(source: LogSource | TaskSource, seed: int) -> Any:  # noqa: ANN401 - a log, or tasks
-    """Return the log or the tasks; this process keeps the latest ones, until ``forget_inputs()``."""
+    """Return the log or the tasks, from memory if possible; ``forget_inputs()`` empties it."""
     return _loaded(*input_key(source, seed))
 
 
-forget_inputs = _loaded.cache_clear  # files may have changed since
+forget_inputs = _loaded.cache_clear  # because files may change between sweeps

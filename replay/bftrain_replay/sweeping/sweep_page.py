@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -41,7 +41,7 @@ from bftrain_replay.sweeping.sweep_table import (
     text_of,
 )
 
-MOST_ROWS: Final = 1000  # maximum table rows on the page; the file has all
+MOST_ROWS: Final = 1000  # of the table on the page; the file has all
 _MOST_WARNINGS: Final = 8
 
 
@@ -51,7 +51,7 @@ def render(swept: SweptPoints) -> str:
 
 
 def write_figures(swept: SweptPoints, folder: Path, form: str) -> list[Path]:
-    """Write every chart as ``NAME.svg`` or ``NAME.png``."""
+    """Write every chart as ``NAME.svg`` or ``NAME.png``; return the paths."""
     return vega.write(_figures(swept), folder, form)
 
 
@@ -123,21 +123,32 @@ def _lead(rows: Sequence[PointRow], metric: MetricColumn) -> HtmlText | str:
         return HtmlText(f"{title}{over}: <strong>{written(best)}</strong>.")
     ends = ("at best", "at worst") if metric.figure.better else ("at most", "at least")
     text = f"{title}{over}: <strong>{written(best)}</strong> {ends[0]}, {written(worst)} {ends[1]}"
-    name, low, high = _ranked(rows, metric)[0]
-    return HtmlText(
-        f"{text}; <strong>{escape(name)}</strong> makes the largest difference: {low} to {high} on average."
-    )
+    largest = _effects(rows, metric)[0]
+    low, high = metric.format(largest.low[1]), metric.format(largest.high[1])
+    name = escape(largest.option)
+    return HtmlText(f"{text}; <strong>{name}</strong> makes the largest difference: {low} to {high} on average.")
 
 
-def _ranked(rows: Sequence[PointRow], metric: MetricColumn) -> list[tuple[str, str, str]]:
-    """Return each option with the lowest and the highest mean over its values, the largest difference first."""
+class _OptionEffect(NamedTuple):
+    """The effect of an option on a metric: its number of values, and those with the lowest and highest mean."""
+
+    option: str
+    values: int
+    low: tuple[Value, float]
+    high: tuple[Value, float]
+
+
+def _effects(rows: Sequence[PointRow], metric: MetricColumn) -> list[_OptionEffect]:
+    """Return the effect of each varied option, the largest first; the seed only if it is the only one."""
     found = []
-    for name in varied(rows):
-        means = [spread.mean for spread in spreads(rows, metric, [name]).values()]
-        if name == SEED and len(varied(rows)) > 1:
+    options = varied(rows)
+    for name in options:
+        if name == SEED and len(options) > 1:
             continue
-        found.append((max(means) - min(means), name, metric.format(min(means)), metric.format(max(means))))
-    return [(name, low, high) for _, name, low, high in sorted(found, key=lambda one: -one[0])]
+        means = {value: spread.mean for (value,), spread in spreads(rows, metric, [name]).items()}
+        low, high = (choose(means.items(), key=lambda item: item[1]) for choose in (min, max))
+        found.append(_OptionEffect(name, len(means), low, high))
+    return sorted(found, key=lambda effect: effect.low[1] - effect.high[1])
 
 
 def _notices(swept: SweptPoints) -> Iterator[str]:
@@ -173,11 +184,13 @@ def _cards(swept: SweptPoints, main: MetricColumn | None) -> Iterator[tuple[str,
 
 def _differences(rows: Sequence[PointRow], metric: MetricColumn) -> HtmlTable:
     done = [row for row in rows if metric.of(row) is not None]
-    cells = []
-    for name, low, high in _ranked(done, metric):
-        found = spreads(done, metric, [name])
-        least, most = (choose(found, key=lambda one: found[one].mean) for choose in (min, max))
-        cells.append((name, f"{len(found):,}", f"{plain(least[0])}: {low}", f"{plain(most[0])}: {high}"))
+
+    def end(value: Value, mean: float) -> str:
+        return f"{plain(value)}: {metric.format(mean)}"
+
+    cells = [
+        (effect.option, f"{effect.values:,}", end(*effect.low), end(*effect.high)) for effect in _effects(done, metric)
+    ]
     headings = ("option", "values", "lowest with", "highest with")
     return HtmlTable(label="What makes a difference", headings=headings, rows=cells, css="plain")
 
@@ -214,8 +227,8 @@ def _making(data: dict[str, Any]) -> HtmlTable:
 
 
 MOST_LINES: Final = 8  # number of distinguishable colours
-_MOST_WITH_OTHERS: Final = 4  # maximum lines that leave room for ceiling and baseline
-_LOG_FROM: Final = 15.0  # ratio of largest to smallest value above which an axis is logarithmic
+_MOST_WITH_OTHERS: Final = 4  # with more lines, ceiling and baseline are left out
+_LOG_FROM: Final = 15.0  # ratio of the largest to the smallest value from which on an axis is logarithmic
 _MOST_TICKS: Final = 12
 _REPLAY: Final = "replay"
 _KINDS: Final = {CEILING: "without costs", BASELINE: "baseline"}
@@ -224,10 +237,10 @@ _KINDS: Final = {CEILING: "without costs", BASELINE: "baseline"}
 def as_drawn(rows: Sequence[PointRow], spec: SweepSpec) -> list[PointRow]:
     """Return the rows with the options of cases joined to one, because they vary together.
 
-    An option with a different value in every case represents all.
+    The first option with a different value in every case represents all; otherwise their values are listed.
     """
     names = [name for name in spec.swept if name not in spec.axes]
-    if len(names) < 2 or not rows:  # noqa: PLR2004 - one goes with itself
+    if len(names) < 2 or not rows:  # noqa: PLR2004 - a single option needs no joining
         return list(rows)
     cells = {tuple(row.point.options[name] for name in names) for row in rows}
     telling = [name for place, name in enumerate(names) if len({one[place] for one in cells}) == len(cells)]
@@ -241,7 +254,7 @@ def as_drawn(rows: Sequence[PointRow], spec: SweepSpec) -> list[PointRow]:
 
 
 def varied(rows: Sequence[PointRow]) -> dict[str, list[Value]]:
-    """Return the options with several values in these points, each with its values in order."""
+    """Return the options with several values in these points: numbers in order, names as they appear."""
     found: dict[str, list[Value]] = {}
     for name in rows[0].point.options if rows else ():
         values = list(dict.fromkeys(row.point.options[name] for row in rows))
@@ -252,12 +265,12 @@ def varied(rows: Sequence[PointRow]) -> dict[str, list[Value]]:
 
 
 def with_names(names: Iterable[str], cells: Cells) -> str:
-    """Return values of options in human notation, each after the name of its option."""
+    """Format option values for humans, each after the name of its option."""
     return ", ".join(f"{name} = {plain(value)}" for name, value in zip(names, cells, strict=True))
 
 
 def figures(rows: Sequence[PointRow], metrics: Sequence[MetricColumn]) -> Iterator[ChartFigure]:
-    """Yield each metric against each option."""
+    """Yield a chart of each metric against each varied option; the seed only if it is the only one."""
     options = varied(rows)
     names = [name for name in options if name != SEED] or list(options)
     for metric in metrics:
@@ -305,14 +318,14 @@ def _lines(
 
 
 def file_name(text: str) -> str:
-    """Return the file name of a chart without the dot of ``tasks.count``, which would look like a suffix."""
+    """Return a file name without the dot of ``tasks.count``, which would look like a suffix."""
     return text.replace(".", "-")
 
 
 def _layers(
     metric: MetricColumn, kinds: Sequence[MetricColumn], values: Sequence[Value], *, many: bool
 ) -> list[dict[str, Any]]:
-    """Return the layers: lines and points, with spreads over seeds, or with many lines their means."""
+    """Return the layers of a chart: lines, points, and spreads over seeds, or with many lines their mean."""
     axis = {"format": metric.axis[2], "tickCount": 6}
     unit = metric.axis[1]
     title = f"{metric.title}, {unit}" if unit else metric.title
@@ -352,9 +365,9 @@ def _hues(
     combinations: Sequence[Cells],
     options: Mapping[str, list[Value]],
 ) -> tuple[list[str], list[str]]:
-    """Choose the options that determine colours, and return their labels in order.
+    """Return the options that determine the colours, and the labels of the colours in order.
 
-    Return all metrics, or the most important one.
+    These are all ``others``, or with too many combinations the one that makes the largest difference.
     """
     if not others:
         return [], []
@@ -396,7 +409,7 @@ def label(cells: Cells) -> str:
 
 
 def _says(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) -> str:
-    """Return where the metric is highest and lowest, averaged over all other options."""
+    """Return a sentence on where the metric is highest and lowest, averaged over all other options."""
     short = sum(tasks_ran_out(metric, row) for row in rows)
     if short:
         points = text_formats.counted(len(rows), "point")

@@ -1,8 +1,8 @@
-"""The passes of a sweep, each run once however many points need it.
+"""The passes of a sweep: planned once for all points that need them, run by workers, and kept in ``points.jsonl``.
 
 A point needs a replay or a run in rounds, optionally a second replay with its baseline, and on a log its references:
-the ceiling and the dedicated pool. References depend on fewer settings than a replay, because they have no costs, and a
-baseline may be a separate point. A pass is identified by its inputs: a finished one is never repeated.
+the ceiling and the dedicated pool. Points share passes: references depend on fewer settings than a replay, because they
+have no costs, and a baseline may also be a point. A pass is identified by its inputs, and never repeated when finished.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from bftrain import summaries
 from bftrain.assembly import find_solver
 from bftrain.deciding.objectives import throughput
 from bftrain.errors import BadInput, BadValue, BftrainError, NotAvailable
@@ -46,7 +47,7 @@ from bftrain_replay.run.result import MeasuredTimings, ReferenceFigures, ReplayS
 from bftrain_replay.run.task_figures import TaskFigures
 from bftrain_replay.simulation.fixed_cluster import WORDS, EndReason
 from bftrain_replay.simulation.replay_settings import ReplaySettings
-from bftrain_replay.study.study import EXACT, StudyPasses, check_parts, ideally, without_costs
+from bftrain_replay.study.study import StudyPasses, check_parts, ideally, without_costs
 from bftrain_replay.sweeping.sweep_inputs import (
     LogSource,
     SweepCluster,
@@ -62,7 +63,7 @@ _ID_DIGITS = 16
 _NO_COSTS = {"grow_cost_s": None, "shrink_cost_s": None, "start_cost_s": None, "cost_factor": 1.0}
 
 
-class RunKind(StrEnum):
+class PassKind(StrEnum):
     """The kind of a pass."""
 
     REPLAY = "replay"
@@ -71,13 +72,13 @@ class RunKind(StrEnum):
 
 
 class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
-    """All inputs of a pass; contents by their SHA-256, in any file."""
+    """All inputs of a pass; files by the SHA-256 of their content."""
 
-    kind: RunKind
+    kind: PassKind
     log: str
     tasks: str
-    objective_file: str  # file of an objective; plugin admissions, metrics and policies also count
-    settings: dict[str, object]  # tables of speeds by their SHA-256
+    objective_file: str  # SHA-256 of all plug-in files: objectives, admissions, metrics and policies; "" without any
+    settings: dict[str, object]  # tables by their SHA-256
     versions: dict[str, str]
 
     @property
@@ -87,7 +88,7 @@ class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepPass(msgspec.Struct, frozen=True, kw_only=True):
-    """One pass, as sent to a worker. ``words`` name the point that requested it first."""
+    """One pass, as sent to a worker. ``words`` describe the first point that needs it."""
 
     id: str
     words: str
@@ -95,8 +96,8 @@ class SweepPass(msgspec.Struct, frozen=True, kw_only=True):
     tasks: TaskSource
     log_sha256: str
     tasks_sha256: str
-    log_origin: str = ""  # SHA-256 of the log's provenance, including its doubtful parts
-    how: ReplaySettings | RoundSettings  # plugins have folder-independent names
+    log_origin: str  # SHA-256 of the log's provenance, including its doubtful parts
+    how: ReplaySettings | RoundSettings  # with absolute paths of plug-in files and tables
     edges_s: tuple[float, ...] = ()  # harvest intervals, in seconds since the start of the replayed part
     made_from: MadeFrom
 
@@ -115,9 +116,9 @@ class PassInputs(NamedTuple):
     tasks: TaskSource
     tasks_sha256: str
 
-    def run_by(
+    def make_pass(
         self,
-        kind: RunKind,
+        kind: PassKind,
         settings: ReplaySettings | RoundSettings,
         words: str,
         *,
@@ -125,9 +126,9 @@ class PassInputs(NamedTuple):
         tasks_sha256: str = "",
         edges_s: tuple[float, ...] = (),
     ) -> SweepPass:
-        """Return the pass that runs them; plugins and tables in the settings are relative to ``folder``.
+        """Return the pass with these inputs; plug-in files and tables in the settings are relative to ``folder``.
 
-        ``tasks_sha256`` identifies the part of the tasks that matters (default: all).
+        ``tasks_sha256`` is the hash of the part of the tasks that matters (default: all).
         """
         anywhere = plugin_files.from_anywhere(settings, folder)
         made_from = MadeFrom(
@@ -143,7 +144,7 @@ class PassInputs(NamedTuple):
 
 
 class PointNeeds(NamedTuple):
-    """The ids of the passes of a point; empty where it needs none."""
+    """The ids of the passes of a point; "" for passes that it does not need."""
 
     replay: str
     baseline: str
@@ -156,7 +157,7 @@ class PointNeeds(NamedTuple):
 
     @property
     def id(self) -> str:
-        """A hash of all fields."""
+        """A hash of the ids."""
         return hashlib.sha256(" ".join(self).encode()).hexdigest()[:_ID_DIGITS]
 
 
@@ -168,12 +169,12 @@ class SweepPlan(NamedTuple):
 
 
 def planned(spec: SweepSpec, points: Sequence[SweepPoint]) -> SweepPlan:
-    """Plan the passes; loads or generates every input once, to hash its content."""
+    """Plan the passes: load or generate every input once, and hash its content."""
     planner = _Planner(spec)
     forget_inputs()
     needs = tuple(map(planner.needs, points))
     forget_inputs()
-    # Passes with the same inputs are consecutive, because workers cache few inputs
+    # Passes with the same inputs are consecutive, because workers keep few inputs in memory
     inputs = {key: number for number, key in enumerate(dict.fromkeys(map(_inputs_of, planner.passes.values())))}
     ordered = sorted(planner.passes.values(), key=lambda job: inputs[_inputs_of(job)])
     return SweepPlan(needs, {job.id: job for job in ordered})
@@ -184,7 +185,7 @@ def _inputs_of(job: SweepPass) -> tuple[str, str]:
 
 
 class _Contents(NamedTuple):
-    """A point's number of tasks, and their hashes with and without costs."""
+    """The number of tasks in a set, and their hashes with and without costs."""
 
     tasks: int
     sha256: str
@@ -192,7 +193,7 @@ class _Contents(NamedTuple):
 
 
 class _Planner:
-    """Identifies every input by its content."""
+    """Collects the passes of all points, and hashes each input once."""
 
     def __init__(self, spec: SweepSpec) -> None:
         self._spec = spec
@@ -202,7 +203,7 @@ class _Planner:
         self.passes: dict[str, SweepPass] = {}
 
     def needs(self, point: SweepPoint) -> PointNeeds:
-        """Return the passes of a point."""
+        """Return the ids of a point's passes, which are added to ``passes``."""
         settings = point.settings
         if isinstance(settings, RoundSettings):
             contents = self._contents(point.tasks_of(self._spec), settings.seed, point)
@@ -210,22 +211,22 @@ class _Planner:
                 settings.check_measured(contents.tasks)
             except BadValue as error:
                 raise self._spec.wrong(error.what, "measure", error.fix) from error
-            return PointNeeds(self._need(RunKind.ROUNDS, point, settings), "", "")
-        replay = self._need(RunKind.REPLAY, point, settings)
+            return PointNeeds(self._need(PassKind.ROUNDS, point, settings), "", "")
+        replay = self._need(PassKind.REPLAY, point, settings)
         baseline = yardsticks = ""
         if point.baseline:
-            baseline = self._need(RunKind.REPLAY, point, replace(settings, solver=point.baseline))
+            baseline = self._need(PassKind.REPLAY, point, replace(settings, solver=point.baseline))
         if self._spec.yardsticks and not point.cluster:
             name = settings.objective
-            if name not in self._objectives:  # a file runs each time it is resolved
-                self._objectives[name] = throughput  # the replay reports why its own is unavailable
+            if name not in self._objectives:  # resolving a file runs it
+                self._objectives[name] = throughput  # if it is unavailable, which the replay itself reports
                 with suppress(BftrainError):
                     self._objectives[name] = resolve_objective(absolute_name(name, self._spec.document.folder))
             ideal = ideally(settings, self._objectives[name])
-            yardsticks = self._need(RunKind.YARDSTICKS, point, replace(ideal, **_NO_COSTS))
+            yardsticks = self._need(PassKind.YARDSTICKS, point, replace(ideal, **_NO_COSTS))
         return PointNeeds(replay, baseline, yardsticks)
 
-    def _need(self, kind: RunKind, point: SweepPoint, settings: ReplaySettings | RoundSettings) -> str:
+    def _need(self, kind: PassKind, point: SweepPoint, settings: ReplaySettings | RoundSettings) -> str:
         log, tasks = point.nodes_of(self._spec), point.tasks_of(self._spec)
         seed = settings.seed
         key = input_key(log, seed)
@@ -235,8 +236,8 @@ class _Planner:
                 self._logs[key] = content.sha256, origin_sha256(content)
         contents = self._contents(tasks, seed, point)
         inputs = PassInputs(log, *self._logs[key], tasks, contents.sha256)
-        counted = contents.free_sha256 if kind is RunKind.YARDSTICKS else ""
-        found = inputs.run_by(kind, settings, point.words, folder=self._spec.document.folder, tasks_sha256=counted)
+        counted = contents.free_sha256 if kind is PassKind.YARDSTICKS else ""
+        found = inputs.make_pass(kind, settings, point.words, folder=self._spec.document.folder, tasks_sha256=counted)
         return self.passes.setdefault(found.id, found).id
 
     def _contents(self, source: TaskSource, seed: int, point: SweepPoint) -> _Contents:
@@ -249,7 +250,7 @@ class _Planner:
 
     @contextmanager
     def _named(self, option: str, sets: str, name: str) -> Iterator[None]:
-        """Add the place in the sweep file to an error about inputs that cannot be generated."""
+        """Add the key in the sweep file to an error about an input that cannot be generated."""
         try:
             yield
         except BadValue as error:
@@ -271,15 +272,13 @@ def solver_of(settings: ReplaySettings | RoundSettings) -> str:
 
 @cache
 def versions_here(solver: str) -> dict[str, str]:
-    """Return the versions that influence figures; without the solver's if it is missing or unused."""
+    """Return the versions that figures depend on; a solver that is not installed has the version ""."""
+    if not solver:
+        return summaries.versions()
     try:
-        if solver:
-            return versions_with(solver)
+        return versions_with(solver)
     except BftrainError:
-        pass
-    others = versions_with(EXACT)
-    del others[f"solver {EXACT}"]
-    return {**others, f"solver {solver}": ""} if solver else others
+        return {**summaries.versions(), f"solver {solver}": ""}
 
 
 FORMAT: Final = "bftrain sweep 1"
@@ -288,7 +287,7 @@ _BEGIN_AGAIN: Final = "move the file away to start over"
 
 
 class PassStatus(StrEnum):
-    """The status of a pass."""
+    """The status of a finished pass."""
 
     DONE = "done"
     FAILED = "failed"
@@ -304,9 +303,9 @@ class InRounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PassOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The outcome of a pass: figures of a replay, of rounds or references, or the failure reason.
+    """The outcome of a pass: the figures of a replay, of rounds or of references, or the ``reason`` of a failure.
 
-    ``ended`` is the stop reason of a replay on a cluster with permanent nodes.
+    ``ended`` is the stop reason of a replay on a cluster.
     """
 
     id: str
@@ -331,9 +330,9 @@ class _Heading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutcomeFile:
-    """The file of a folder; use it in a ``with`` block. The folder is locked by :class:`ResultFolder`.
+    """The outcomes in the file ``points.jsonl`` of a folder, which :class:`ResultFolder` locks.
 
-    An error before the first outcome leaves no file.
+    Use it in a ``with`` block. An error before the first outcome leaves no file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -361,7 +360,7 @@ class OutcomeFile:
             self._path.unlink(missing_ok=True)
 
     def add(self, outcome: PassOutcome) -> None:
-        """Append the outcome of a pass."""
+        """Add the outcome of a pass, and append it to the file."""
         self.known[outcome.id] = outcome
         self._append(wire.encode(outcome))
 
@@ -402,9 +401,9 @@ def _read_outcomes(lines: Iterable[bytes], path: Path) -> tuple[dict[str, PassOu
 
 
 # Called with the finished fraction of a pass; False stops it
-Watch = Callable[[float], bool]
+PassWatch = Callable[[float], bool]
 
-_CEILING_SHARE: Final = 0.9  # ceiling's fraction of the reference time: the dedicated pool has few events
+_CEILING_SHARE: Final = 0.9  # the ceiling's fraction of the time for both references: the dedicated pool has few events
 _CUT_SHORT: Final = {
     OVERLOAD: "the queue grows without bound: more work arrives than the cluster can do under any policy",
     EndReason.STANDSTILL: WORDS[EndReason.STANDSTILL],
@@ -421,12 +420,12 @@ Stopping = Callable[[], bool]
 
 
 class PassExecutor(Protocol):
-    """A way to run passes."""
+    """Runs passes: in local processes, on a Dask cluster, or from a cache."""
 
     def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
-        """Run all passes, report progress, and yield each outcome when ready; stop early once ``stopping()``.
+        """Run all passes, ``tell`` the progress, and yield each outcome when ready.
 
-        Busy workers are stopped then. If a worker dies, its present pass fails.
+        Once ``stopping()``, stop the workers and return. If a worker dies, its current pass fails.
         """
 
 
@@ -434,8 +433,8 @@ class PassStopped(Exception):
     """The pass is no longer wanted."""
 
 
-def work(job: SweepPass, watch: Watch, log: EventLog | None = None, tasks: Tasks | None = None) -> PassOutcome:
-    """Run a pass with these inputs, or those of its sources; its outcome contains any error except an interruption."""
+def work(job: SweepPass, watch: PassWatch, log: EventLog | None = None, tasks: Tasks | None = None) -> PassOutcome:
+    """Run a pass with these inputs (default: from its sources); the outcome contains any error but ``PassStopped``."""
     begun = perf_counter()
 
     def go_on(share: float) -> bool:
@@ -454,7 +453,7 @@ def work(job: SweepPass, watch: Watch, log: EventLog | None = None, tasks: Tasks
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a solver or an objective may raise anything
         (place,) = traceback.extract_tb(error.__traceback__)[-1:]
         reason = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
-    # Plugins use the name in the sweep file: the error text is then the same on every machine
+    # Plug-ins and tables are named as in the sweep file: the error text is then the same on every machine
     own = "policy" if isinstance(job.how, RoundSettings) else "objective"
     reason = reason.replace(getattr(job.how, own), str(job.made_from.settings[own]))
     for _, path in plugin_files.tables(job.how):
@@ -473,7 +472,7 @@ def _done(job: SweepPass, wall_s: float, warnings: tuple[str, ...], **found: Any
     )
 
 
-def _worked(job: SweepPass, log: EventLog, tasks: Tasks, go_on: Watch, begun: float) -> PassOutcome:
+def _worked(job: SweepPass, log: EventLog, tasks: Tasks, go_on: PassWatch, begun: float) -> PassOutcome:
     _check_same(job, log, tasks)
     settings, cluster = job.how, job.log.cluster if isinstance(job.log, SweepCluster) else None
     if isinstance(settings, RoundSettings):
@@ -483,7 +482,7 @@ def _worked(job: SweepPass, log: EventLog, tasks: Tasks, go_on: Watch, begun: fl
 
     def going(name: str, simulated_s: float, _decisions: int) -> bool:
         share = simulated_s / span_s
-        if job.made_from.kind is RunKind.YARDSTICKS:
+        if job.made_from.kind is PassKind.YARDSTICKS:
             share = _CEILING_SHARE * share if name == CEILING else _CEILING_SHARE + (1.0 - _CEILING_SHARE) * share
         return go_on(share)
 
@@ -491,7 +490,7 @@ def _worked(job: SweepPass, log: EventLog, tasks: Tasks, go_on: Watch, begun: fl
     span_s = (passes.part.span_s or 1.0) if cluster is None else _expected_s(tasks, cluster.until_s)
     if cluster is not None:
         return _replayed(job, passes, settings, cluster.log, begun)
-    if job.made_from.kind is RunKind.YARDSTICKS:
+    if job.made_from.kind is PassKind.YARDSTICKS:
         ceiling, dedicated = passes.ceiling(), passes.dedicated()
         odd = tuple(odd_decisions({passes.ceiling_words: ceiling}))
         return _done(job, perf_counter() - begun, odd, yardsticks=passes.yardsticks(ceiling, dedicated))
@@ -504,10 +503,10 @@ def _worked(job: SweepPass, log: EventLog, tasks: Tasks, go_on: Watch, begun: fl
 def _replayed(
     job: SweepPass, passes: StudyPasses, settings: ReplaySettings, part: Callable[[float], EventLog], begun: float
 ) -> PassOutcome:
-    """Replay; ``part`` returns the replayed log for a given duration."""
+    """Run the main replay; ``part`` returns the replayed log, from the simulated time on a cluster."""
     result = passes.replay()
-    assert result is not None  # noqa: S101 - for the type checker: only a pass that was stopped is none
-    for error in result.own_metrics.broken:  # a failed pass: --retry-failed measures it again
+    assert result is not None  # noqa: S101 - for the type checker: a stopped pass raises PassStopped
+    for error in result.own_metrics.broken:  # fails the pass: --retry-failed measures it again
         raise error
     ended = "" if result.ended is None else str(result.ended)
     figures = result.summary()
@@ -520,7 +519,7 @@ def _replayed(
     return _done(job, perf_counter() - begun, warnings, **found)
 
 
-def _in_rounds(job: SweepPass, settings: RoundSettings, log: EventLog, tasks: Tasks, go_on: Watch) -> PassOutcome:
+def _in_rounds(job: SweepPass, settings: RoundSettings, log: EventLog, tasks: Tasks, go_on: PassWatch) -> PassOutcome:
     cluster = job.log.cluster.nodes if isinstance(job.log, SweepCluster) else None
     span_s = settings.until_s or (log.span_s or 1.0 if cluster is None else _expected_s(tasks, None))
     source = log if cluster is None else cluster
@@ -536,12 +535,12 @@ def _in_rounds(job: SweepPass, settings: RoundSettings, log: EventLog, tasks: Ta
 
 
 def _at_point(job: SweepPass, notes: Iterable[str]) -> Iterator[str]:
-    """Add a pass's point to notes on its own numbers."""
+    """Add the point to notes on the numbers of its metrics."""
     return (f"{note} (at {job.words})" for note in notes)
 
 
 def _expected_s(tasks: Sequence[TaskSpec], until_s: float | None) -> float:
-    """Return the expected simulated time: on a cluster at least until the last arrival."""
+    """Return the expected simulated time on a cluster: ``until_s``, or until the last arrival."""
     return until_s or max((task.submit_s for task in tasks), default=0.0) or 1.0
 
 
@@ -553,6 +552,7 @@ def _partial(ended: str, left: int) -> tuple[str, ...]:
 
 
 def _check_same(job: SweepPass, log: EventLog, tasks: Tasks) -> None:
+    """Raise if an input, a file in the settings or a version differs from the planned one."""
     made_from = job.made_from
     if log.sha256 != job.log_sha256:
         raise BadInput("has changed since the sweep started", where=f"log of {job.words}")
@@ -561,7 +561,7 @@ def _check_same(job: SweepPass, log: EventLog, tasks: Tasks) -> None:
     _check_files(job)
     solver = solver_of(job.how)
     if solver:
-        find_solver(solver)  # reports an unknown one before anything else of the point
+        find_solver(solver)  # raises for an unknown solver, whose version is not checked
     here = versions_with(solver) if solver else versions_here(solver)
     for name, version in made_from.versions.items():
         if version and here[name] != version:

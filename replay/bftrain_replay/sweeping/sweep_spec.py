@@ -1,6 +1,6 @@
-"""The content of a sweep file (docs/how-to/sweeps.md), and its points, each with the values of its options.
+"""The content of a sweep file (docs/how-to/sweeps.md), and its points: the combinations of its options.
 
-The file is checked as a whole before any work is done: every error names the line and the key.
+The whole file is checked before any work: every error names the line and the key.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TomlDocument:
         return cls(toml_io.parse(text, str(path)), name=str(path), folder=path.parent, text=text)
 
     def where(self, *keys: Key) -> str:
-        """Return the line of the key, or of the nearest thing around it, and the key."""
+        """Return the file, the line of the key or of its nearest enclosing key, and the key."""
         shown = ".".join(str(key) if isinstance(key, str) else f"{key + 1}" for key in keys)
         line = line_of(self._text, keys)
         return ": ".join(filter(None, (f"{self.name}:{line}" if line else self.name, shown)))
@@ -65,7 +65,7 @@ Value = str | int | float
 SEED: Final = "seed"
 INPUTS: Final = ("log", "cluster", "tasks", "baseline")
 GENERATED: Final = ("log", "tasks")  # generated inputs have separate options: log.nodes, tasks.arrivals_per_hour
-# whole-number options of generated inputs
+# Options of generated inputs with whole numbers
 _WHOLE: Final = frozenset({"nodes", "count", "min_nodes", "max_nodes", "users", "burst_size", "seed"})
 SETTINGS: Final = tuple(dict.fromkeys((*ReplaySettings.__struct_fields__, *RoundSettings.__struct_fields__)))
 OPTIONS: Final = (*INPUTS, *SETTINGS)
@@ -73,8 +73,8 @@ OPTIONS: Final = (*INPUTS, *SETTINGS)
 MOST_VALUES: Final = 100_000
 _RANGE_KEYS: Final = ("from", "to", "step")
 _DEFAULTS: Final = ReplaySettings()
-_SLACK: Final = 1e-9  # tolerance: 0.1 + 0.1 + 0.1 must reach 0.3
-_DIGITS: Final = 12  # digits of a range value: 0.3, not 0.30000000000000004
+_SLACK: Final = 1e-9  # in steps: a range to 0.3 in steps of 0.1 includes 0.3
+_DIGITS: Final = 12  # of a range value: 0.3, not 0.30000000000000004
 
 
 def is_whole(option: str) -> bool:
@@ -90,8 +90,8 @@ def input_of(option: str) -> str:
     return of if dot and of in GENERATED else ""
 
 
-def flat(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options by their names; TOML makes a table ``tasks`` of ``tasks.count = [1, 2]``."""
+def dotted(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options by their dotted names; TOML makes a table ``tasks`` of ``tasks.count = [1, 2]``."""
     found: dict[str, Any] = {}
     for name, value in given.items():
         if name in GENERATED and isinstance(value, dict):
@@ -102,20 +102,20 @@ def flat(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_option(document: TomlDocument, option: str, *keys: Key) -> None:
-    """Raise for options that no replay has."""
+    """Raise for unknown options."""
     if option not in OPTIONS and not input_of(option):
         raise document.wrong("there is no such option", *keys, *option.split("."), fix=suggestion(option, OPTIONS))
 
 
 def check_value(document: TomlDocument, value: object, *keys: Key) -> Value:
-    """Raise for values that are neither text nor a number; return a duration such as ``2min`` in seconds."""
+    """Return a value, with a duration such as ``2min`` in seconds; raise if it is neither text nor a number."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise document.wrong(f"must be text or a number, not {value!r}", *keys)
     return _seconds(value) if str(keys[-1]).endswith("_s") else value
 
 
 def _seconds(value: str | float) -> Value:
-    """Return the seconds of a duration; other words, such as ``auto``, are checked by the settings."""
+    """Return the seconds of a duration; the settings check other texts, such as ``auto``."""
     try:
         return parse_duration(value) if isinstance(value, str) else value
     except ValueError:
@@ -135,7 +135,7 @@ def values_of(document: TomlDocument, given: object, option: str, *keys: Key) ->
 
 
 def _range(document: TomlDocument, given: Mapping[str, Any], option: str, *keys: Key) -> tuple[Value, ...]:
-    """Return the values of ``{ from, to, step }``, including both limits; a step is 1 by default."""
+    """Return the values of ``{ from, to, step }``, with both limits; the default step is 1."""
     for key in given:
         if key not in _RANGE_KEYS:
             raise document.wrong(f"a range has no '{key}'", *keys, fix=suggestion(key, _RANGE_KEYS))
@@ -165,7 +165,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 KEYS: Final = ("title", *INPUTS, "fixed", "grid", "cases", "logs", "task_sets", "yardsticks", "plot")
 
-RELATIVE: Final = "paths are relative to the folder of the sweep file"
+_RELATIVE: Final = "paths are relative to the folder of the sweep file"
 _SETS: Final = {"log": "logs", "tasks": "task_sets"}  # tables of named inputs
 _LOG_FORMS: Final = "write the name of a file, or { nodes = 128, days = 2 } to generate one"
 _TASK_FORMS: Final = 'write the name of a file, or { kind = "mix", count = 40 } to generate them'
@@ -175,9 +175,9 @@ Options = dict[str, Value]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepSpec:
-    """The options of a sweep. An option is in ``fixed``, in ``cases`` or in ``axes``; all combinations are points.
+    """The options of a sweep. An option is in ``fixed``, in ``cases`` or in ``axes``, the file's grid.
 
-    ``cases`` are options that vary together, ``axes`` options with separate values.
+    Every combination of a case, whose options vary together, with a value for each option in ``axes`` is a point.
     """
 
     document: TomlDocument
@@ -192,11 +192,11 @@ class SweepSpec:
 
     @property
     def swept(self) -> tuple[str, ...]:
-        """The options that differ between points, as ordered in the file."""
+        """The options that differ between points: first those of the cases, then those of the grid."""
         return tuple(dict.fromkeys([*(name for case in self.cases for name in case), *self.axes]))
 
     def place_of(self, option: str) -> tuple[Key, ...]:
-        """Return where an option got its values, for error messages."""
+        """Return the key of the file that sets an option, for error messages."""
         for number, case in enumerate(self.cases):
             if option in case:
                 return ("cases", number, *option.split("."))
@@ -209,7 +209,7 @@ class SweepSpec:
         return self.document.wrong(what, *self.place_of(option), fix=fix)
 
     def source(self, of: str, name: str, changes: Options) -> Any:  # noqa: ANN401 - a source of a log, or of tasks
-        """Return the ``log`` or the ``tasks`` called ``name``, or in a file of that name, with the point's changes."""
+        """Return the source of the ``log`` or ``tasks`` (``of``): an input or a file called ``name``, with changes."""
         source = (self.logs if of == "log" else self.task_sets).get(name)
         if source is None:
             source = _source(self.document, of, name, *self.place_of(of))
@@ -236,7 +236,7 @@ class SweepSpec:
 def read_spec(given: Path | str | Mapping[str, Any], folder: Path | None = None) -> SweepSpec:
     """Read a sweep file, or a mapping of the same form.
 
-    Paths in a file are relative to its folder, those in a mapping to ``folder``.
+    Paths in a file are relative to its folder; paths in a mapping are relative to ``folder``.
     """
     if isinstance(given, Mapping):
         return _spec(TomlDocument(given, name="sweep", folder=folder or Path()), "sweep")
@@ -278,14 +278,14 @@ def _fixed(document: TomlDocument) -> Options:
 
 def _axes(document: TomlDocument) -> dict[str, tuple[Value, ...]]:
     found = {}
-    for name, values in flat(_table(document, "grid")).items():
+    for name, values in dotted(_table(document, "grid")).items():
         check_option(document, name, "grid")
         found[name] = values_of(document, values, name, "grid", *name.split("."))
     return found
 
 
 def _options(document: TomlDocument, given: Mapping[str, Any], *keys: Key) -> Options:
-    options = flat(given)
+    options = dotted(given)
     for name in options:
         check_option(document, name, *keys)
     return {name: check_value(document, value, *keys, *name.split(".")) for name, value in options.items()}
@@ -329,7 +329,7 @@ def _with_speeds(document: TomlDocument, source: S, *keys: Key) -> S:
 def _existing(document: TomlDocument, name: str, known: Iterable[str], *keys: Key) -> str:
     path = document.folder / Path(name).expanduser()
     if not path.is_file():
-        fix = suggestion(name, known) if known else RELATIVE
+        fix = suggestion(name, known) if known else _RELATIVE
         raise document.wrong(f"there is no file {path}", *keys, fix=fix)
     return str(path.absolute())
 
@@ -391,7 +391,7 @@ _LOG_PART_SETTINGS: Final = ("window", "nodes")  # settings of rounds that choos
 
 
 class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One combination of options: one row of the table. ``options`` are the swept ones.
+    """One combination of options: one row of the table. ``options`` are the values of the swept options.
 
     Its nodes are from a ``log`` or a ``cluster``; with :class:`RoundSettings` time is shared in rounds.
     """
@@ -492,7 +492,7 @@ def _settings(spec: SweepSpec, given: Options) -> ReplaySettings | RoundSettings
 
 
 def _check(spec: SweepSpec, point: SweepPoint) -> None:
-    """Raise, before any work, for missing inputs and inputs that contradict each other."""
+    """Raise for missing inputs, unknown parts, and options that contradict each other."""
     if point.in_rounds and point.baseline:
         raise spec.wrong("is a solver, and in rounds a policy decides", "baseline", "sweep policy instead")
     if point.cluster:
@@ -503,10 +503,11 @@ def _check(spec: SweepSpec, point: SweepPoint) -> None:
     elif not point.log:
         fix = "give every case exactly one"
         raise spec.document.wrong("a point has neither a log nor a cluster", "cases", fix=fix)
-    point.nodes_of(spec), point.tasks_of(spec)
+    point.nodes_of(spec)  # both raise for changes that the inputs do not have
+    point.tasks_of(spec)
     for name, path in plugin_files.tables(point.settings, spec.document.folder):
         if not path.is_file():
-            raise spec.wrong(f"there is no file {path}", name, RELATIVE)
+            raise spec.wrong(f"there is no file {path}", name, _RELATIVE)
     for name in ("policy", "admission", "metrics"):
         try:
             check_part(name, point.settings)

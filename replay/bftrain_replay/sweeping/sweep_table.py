@@ -1,7 +1,7 @@
-"""The table of a sweep, one row per point: swept options, then all figures, then measured times.
+"""The table of a sweep, one row per point: swept options, figures, status, and measured times.
 
-The columns before the times are byte-identical for any machine and pass order. docs/how-to/sweeps.md explains each
-column.
+All columns except the measured times are byte-identical on any machine, in any order of passes. docs/how-to/sweeps.md
+explains them.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ BASELINE_PREFIX: Final = "baseline_"
 
 _KINDS: Final = {str: ColumnType.TEXT, int: ColumnType.WHOLE, bool: ColumnType.WHOLE, float: ColumnType.NUMBER}
 _RENAMED: Final = {"tasks": "task_count"}  # a point has an option of that name
-# ``complete`` is constant where figures exist; metrics have columns by name
+# ``complete`` is true in all rows with figures; metrics have a column for each name
 _LEFT_OUT: Final = frozenset({"complete", "metrics"})
 _ENDED: Final = "ended"
 HARVEST_NODE_H: Final = "harvest_node_h"
-_UNIT: Final = "unit"  # unit of the log; used in texts, not a column
+_UNIT: Final = "unit"  # unit of the log: in the cells for texts, but not a column
 DOUBTFUL: Final = "doubtful_share"  # fraction of the idle node-time
 _SOURCE: Final = "log_source"
-TASKS_RAN_OUT: Final = "tasks_ran_out"  # 1 where U only reports that the tasks were done
+TASKS_RAN_OUT: Final = "tasks_ran_out"  # 1 if the tasks limited the harvest, so that U is not comparable
 _FINISHED_TASK_FIGURES: Final = ("completion_s", "slowdown", "rho")  # figures of finished tasks only
-_SHARES_TIME: Final = "shares_wall_s"  # part of a round run's time spent on shares
-# Figures with one value a name, and these names
+_SHARES_TIME: Final = "shares_wall_s"  # time for computing shares, a part of the run time of rounds
+# Figures with a value for each of these names
 _NAMES: Final = {"unused_node_h": tuple(map(str, UnusedReason)), "lost": tuple(map(str, USUAL_LOSSES))}
 _SPREADS: Final = (TimeSpread, TaskPercentiles)
-# Figures of the log, the tasks and the yardsticks: they are the same for the baseline
+# Figures of the log, the tasks and the references, which are the same for the baseline
 _SHARED: Final = frozenset({
     "objective", "simulated_s", "idle_node_h", "ceiling_efficiency", "dedicated_nodes", "dedicated_samples",
     "ceiling_samples", "bound_samples", "one_each_samples", "tasks",
@@ -78,7 +78,7 @@ class PointState(StrEnum):
 
 
 class PointRow(NamedTuple):
-    """One point: its state, why it failed, and its figures by column."""
+    """One point: its state, the reason of a failure, and its cells by column."""
 
     point: SweepPoint
     state: PointState
@@ -88,7 +88,7 @@ class PointRow(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class SweptPoints:
-    """The results of a sweep for its page: one row for each point, including failed and open ones."""
+    """The part of a sweep's results that its page reads: one row for each point, including failed and open ones."""
 
     spec: SweepSpec
     rows: tuple[PointRow, ...]
@@ -96,7 +96,7 @@ class SweptPoints:
 
     @property
     def unit(self) -> str:
-        """The unit of the logs, if all have the same."""
+        """The unit of the logs; nodes if they differ."""
         units = {str(row.cells.get(_UNIT, NODE)) for row in self.rows if row.state is PointState.DONE}
         return units.pop() if len(units) == 1 else NODE
 
@@ -112,7 +112,7 @@ class SweptPoints:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """Return what readers of the figures must know, for the page and the terminal."""
+        """Return the caveats about the figures, for the page and the terminal."""
         return tuple(_notes(self))
 
     @abstractmethod
@@ -131,7 +131,7 @@ def _row(point: SweepPoint, need: PointNeeds, outcomes: Mapping[str, PassOutcome
     found = {part: outcomes[name] for part, name in need._asdict().items() if name and name in outcomes}
     failures = {part: outcome.reason for part, outcome in found.items() if outcome.status is PassStatus.FAILED}
     own = failures.get("replay", "")
-    # What fails for the same reason in all its passes is written once
+    # A reason that all passes of the point share is written once
     reasons = [own] if own else []
     reasons += [f"{part}: {reason}" for part, reason in failures.items() if reason != own]
     complete = PointState.DONE if len(found) == len(need.all) else PointState.OPEN
@@ -164,7 +164,7 @@ def _figures_of(
 
 
 def columns_of(points: Sequence[SweepPoint]) -> tuple[TableColumn, ...]:
-    """Return the columns: swept options, figures, baseline figures if any, status, times."""
+    """Return the columns: swept options, figures, baseline figures and metrics if any, status, measured times."""
     baseline = any(point.baseline for point in points)
     kinds = {point.in_rounds for point in points}
     replays, rounds = False in kinds, True in kinds
@@ -189,7 +189,7 @@ def columns_of(points: Sequence[SweepPoint]) -> tuple[TableColumn, ...]:
 
 
 def measured_columns(*, with_baseline: bool, replays: bool = True, rounds: bool = True) -> tuple[TableColumn, ...]:
-    """Return the columns of measured times, which differ from run to run."""
+    """Return the columns of measured times."""
     own = _columns(MeasuredTimings, frozenset()) if replays else ()
     of_rounds = [TableColumn(name, ColumnType.NUMBER) for name in ("wall_s", _SHARES_TIME)] if rounds else ()
     return (*own, *of_rounds, *(_columns(MeasuredTimings, frozenset(), BASELINE_PREFIX) if with_baseline else ()))
@@ -209,7 +209,7 @@ def _kind_of(option: str, points: Sequence[SweepPoint]) -> ColumnType:
 
 
 def _columns(figures: type[msgspec.Struct], left_out: Collection[str], prefix: str = "") -> Iterator[TableColumn]:
-    """Yield the columns of a record of figures; a mapping becomes a column for each name."""
+    """Yield the columns of a record of figures; a mapping or a spread becomes several columns."""
     hints = get_type_hints(figures)
     for name, hint in ((name, hints[name]) for name in figures.__struct_fields__):
         if name in left_out or (get_origin(hint) is dict and name not in _NAMES):
@@ -223,12 +223,12 @@ def _columns(figures: type[msgspec.Struct], left_out: Collection[str], prefix: s
                 yield from (TableColumn(each, ColumnType.NUMBER) for each in names)
         elif kinds[0] in _SPREADS:
             yield from _columns(kinds[0], (), f"{column}_")
-        elif kinds[0] in _KINDS:  # a series of figures has no place in a row
+        elif kinds[0] in _KINDS:  # no column for other types, such as series
             yield TableColumn(column, _KINDS[kinds[0]])
 
 
 def flat(values: Mapping[str, Any], joint: str, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yield the values of nested tables, each with its full name."""
+    """Yield the values of nested tables, each with the names on its path, with ``joint`` between them."""
     for name, value in values.items():
         if isinstance(value, dict):
             yield from flat(value, joint, f"{prefix}{name}{joint}")
@@ -246,7 +246,7 @@ _WALL: Final = "wall_s"  # seconds, not hours
 
 
 class MetricColumn(NamedTuple):
-    """A column of numbers, with its figure: label, format, axis, and better direction; ``unit`` is in its label."""
+    """A column of numbers, with the figure in it; labels name the ``unit`` of the log."""
 
     column: str
     figure: SummaryFigure
@@ -259,7 +259,7 @@ class MetricColumn(NamedTuple):
 
     @property
     def short_title(self) -> str:
-        """The same for a narrow column."""
+        """The label for a narrow column, with the unit still to be named."""
         return self._marked(self.figure.short or self.figure.label)
 
     def _marked(self, label: str) -> str:
@@ -267,7 +267,7 @@ class MetricColumn(NamedTuple):
 
     @property
     def heading(self) -> str:
-        """Its title at the beginning of a sentence."""
+        """Its title with a capital letter."""
         return f"{self.title[:1].upper()}{self.title[1:]}"
 
     @property
@@ -289,7 +289,7 @@ _FIGURES: Final = {figure.column: figure for figure in FIGURES}
 
 
 def metric_of(column: str) -> MetricColumn:
-    """Return the metric of a column, the same figure for a replay and its baseline."""
+    """Return the metric of a column; a replay and its baseline share the figure."""
     figure = _FIGURES.get(column.removeprefix(BASELINE_PREFIX))
     return MetricColumn(column, figure or SummaryFigure(name=column, label=column, unit="count"))
 
@@ -303,13 +303,13 @@ _YARDSTICK_COLUMNS: Final = frozenset({EFFICIENCY.column, CEILING, BASELINE})
 
 
 def tasks_ran_out(metric: MetricColumn, row: PointRow) -> bool:
-    """Return whether this figure of a point only reports that its tasks were done: U, or U of a reference."""
+    """Return whether a metric is a kind of U, and only reports that the tasks of the point were done."""
     column = f"{BASELINE_PREFIX}{TASKS_RAN_OUT}" if metric.column == BASELINE else TASKS_RAN_OUT
     return metric.column in _YARDSTICK_COLUMNS and metric.of(row) is not None and bool(row.cells.get(column))
 
 
 def ranks(metric: MetricColumn, rows: Sequence[PointRow]) -> bool:
-    """Return whether a metric ranks these points: U only where tasks are left, and within one objective."""
+    """Return whether a metric ranks these points: U only if no tasks ran out, and within one objective."""
     if metric.column not in _YARDSTICK_COLUMNS:
         return True
     known = [row for row in rows if metric.of(row) is not None]
@@ -321,9 +321,9 @@ def _objectives(rows: Sequence[PointRow]) -> set[object]:
 
 
 def _mark(metric: MetricColumn, row: PointRow) -> str:
-    return (
-        mark_of(metric.of(row), tasks_ran_out=tasks_ran_out(metric, row)) if metric.column in _YARDSTICK_COLUMNS else ""
-    )
+    if metric.column not in _YARDSTICK_COLUMNS:
+        return ""
+    return mark_of(metric.of(row), tasks_ran_out=tasks_ran_out(metric, row))
 
 
 def text_of(metric: MetricColumn, row: PointRow) -> str:
@@ -346,14 +346,14 @@ def check_plot(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
 
 
 def metrics_of(plot: Sequence[str], rows: Sequence[PointRow]) -> tuple[MetricColumn, ...]:
-    """Return the metrics to draw, the most important first: the requested ones, otherwise the default."""
+    """Return the metrics to draw: the columns of ``plot``, otherwise the most telling one for these points."""
     if plot:
         return tuple(map(metric_of, plot))
     done = [row for row in rows if row.cells.get(HARVEST.column) is not None]
     if done and all(row.point.in_rounds or row.point.cluster for row in done):
-        return (COMPLETION,)  # all work completes on permanent nodes, so completion time matters
+        return (COMPLETION,)  # permanent nodes complete all work
     if done and all(MAKESPAN.of(row) is not None for row in done):
-        return (MAKESPAN,)  # the harvest is equal everywhere once all work is finished
+        return (MAKESPAN,)  # all work is finished, so the harvests are equal
     if _same_harvest(done):
         return (COMPLETION,)
     known = [metric for metric in (EFFICIENCY, HARVEST) if any(metric.of(row) is not None for row in done)]
@@ -361,7 +361,7 @@ def metrics_of(plot: Sequence[str], rows: Sequence[PointRow]) -> tuple[MetricCol
 
 
 def _same_harvest(done: Sequence[PointRow]) -> bool:
-    """Return whether the tasks ran out in all points, with the same harvest for the same tasks."""
+    """Return whether the tasks ran out in all points, and the same tasks always gave the same harvest."""
     harvests: dict[object, set[str]] = {}
     for row in done:
         harvests.setdefault((row.point.tasks, row.cells.get(SEED)), set()).add(f"{HARVEST.of(row):.9g}")
@@ -372,7 +372,7 @@ def _same_harvest(done: Sequence[PointRow]) -> bool:
 def _notes(swept: SweptPoints) -> Iterator[str]:
     total = text_formats.counted(len(swept.rows), "point")
     metrics = metrics_of(swept.spec.plot, swept.rows)
-    # For clusters and rounds the replay itself warns
+    # On clusters and in rounds, the passes themselves warn
     on_logs = [row for row in swept.rows if row.point.log and not row.point.in_rounds]
     short = sum(bool(row.cells.get(TASKS_RAN_OUT)) for row in on_logs)
     usual = metrics_of((), swept.rows)
@@ -403,7 +403,7 @@ Cells = tuple["Value", ...]
 
 @dataclass(frozen=True)
 class SeedSpread:
-    """The values of a metric in points that differ only in the seed."""
+    """The values of a metric in several points, such as points that differ only in the seed."""
 
     values: tuple[float, ...]
 
@@ -414,22 +414,22 @@ class SeedSpread:
 
     @cached_property
     def mean(self) -> float:
-        """Return their mean."""
+        """Return the mean of the values."""
         return fmean(self.values)
 
     @property
     def kind(self) -> str:
-        """The meaning of ``low`` and ``high``."""
+        """The meaning of ``ends``."""
         return LEAST_TO_MOST if self.count < _LEAST_SEEDS else INTERVAL
 
     @property
     def words(self) -> str:
-        """The meaning of ``low`` and ``high``, with a warning if the seeds are few."""
+        """The meaning of ``ends``, with a warning if the values are few."""
         return self.kind + (too_narrow(self.count) if self.kind == INTERVAL else "")
 
     @cached_property
     def ends(self) -> tuple[float, float]:
-        """Return the bootstrap interval of the mean; minimum and maximum of fewer than three."""
+        """Return the bootstrap interval of the mean; of fewer than three values the minimum and maximum."""
         if self.kind == LEAST_TO_MOST:
             return min(self.values), max(self.values)
         means = _resampled_means(np.array(sorted(self.values)))
@@ -437,7 +437,7 @@ class SeedSpread:
         return low, high
 
     def text(self, metric: MetricColumn) -> str:
-        """Return the mean in words, with its number of seeds."""
+        """Return the mean as text, with the number of values and their ``ends``."""
         text = metric.format(self.mean)
         if self.count == 1:
             return text
@@ -451,14 +451,14 @@ class SeedSpread:
 
 
 def _resampled_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean of each resample, drawn in parts to limit memory."""
+    """Return the mean of each resample; draws in parts to limit memory."""
     random, at_once = np.random.default_rng(OF_DRAWS), max(_DRAWN_AT_ONCE // values.size, 1)
     sizes = [(min(at_once, RESAMPLES - done), values.size) for done in range(0, RESAMPLES, at_once)]
     return np.concatenate([values[random.integers(0, values.size, size)].mean(axis=1) for size in sizes])
 
 
 def spreads(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]) -> dict[Cells, SeedSpread]:
-    """Return the metric for each combination of these options, over all other varied options."""
+    """Return the values of the metric for each combination of values of these options."""
     found: dict[Cells, list[float]] = defaultdict(list)
     for row in rows:
         value = metric.of(row)
@@ -468,7 +468,7 @@ def spreads(rows: Sequence[PointRow], metric: MetricColumn, names: Sequence[str]
 
 
 def reach(found: Collection[SeedSpread]) -> str:
-    """Return the meaning of the range from ``low`` to ``high``; "" where each has one seed."""
+    """Return the meaning of the ``ends`` of all these spreads; "" if each has one value."""
     counts = sorted({spread.count for spread in found if spread.count > 1})
     if not counts:
         return ""
@@ -482,7 +482,7 @@ def reach(found: Collection[SeedSpread]) -> str:
 
 
 def over_seeds(rows: Sequence[PointRow], metrics: Sequence[MetricColumn], spec: SweepSpec) -> list[dict[str, Any]]:
-    """Return the spread of each metric and combination over seeds, for ``sweep.json``; empty without seeds."""
+    """Return the spread over seeds of each metric and combination, for ``sweep.json``; empty without seeds."""
     if SEED not in spec.swept:
         return []
     names = [name for name in spec.swept if name != SEED]
