@@ -15,7 +15,7 @@ from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType, overwrite_option, topology_option
 from bftrain_datasets.commands import records
 from bftrain_datasets.commands.logfiles import FILE, FOLDER, InputFile, kinds_option
-from bftrain_replay.commands.sensitivity import QUICK, no_cache_option
+from bftrain_replay.commands.shared_options import QUICK, no_cache_option
 
 
 class NodeWatts(click.ParamType["Mapping[str, float]"]):

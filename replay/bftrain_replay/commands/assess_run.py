@@ -1,4 +1,4 @@
-"""An assessment as its command runs it: the log or records, the tasks, the replays, and the folder."""
+"""Runs ``bftrain assess``: reads the log or records, replays, writes the folder, and prints the figures."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from bftrain_replay.assessing.assessment import LogAssessment
 
 
-# Omitted from the command to repeat it
+# Options that the printed command omits
 _NOT_NEEDED = frozenset({"--overwrite", "-q", "--quiet", "-v", "--verbose", "--json"})
 
 
 def run(asked: SimpleNamespace, options: ImportOptions, out: Output) -> None:
-    """Replay, compute all figures, write the folder, and print them; ``asked`` are the options of the command."""
+    """Assess, write the folder, and print the figures; ``asked`` has the options that are not import ``options``."""
     given = {name: getattr(asked, name) for name in ("max_tasks", "progress", "cost_factor", "topology")}
     settings = settings_of_kind(asked.config, given, ReplaySettings)
     prices, models = _prices(asked), models_of(asked.profiles)
@@ -103,7 +103,7 @@ def _prices(asked: SimpleNamespace) -> NodePrices:
 
 
 def _log_file(asked: SimpleNamespace, options: ImportOptions) -> Path | None:
-    """Return the log, or ``None`` for records."""
+    """Return the log among the files, or ``None`` for records; raise if other files or import options accompany it."""
     log = next(filter(holds_log, asked.files), None)
     if log is not None and asked.files[1:]:
         raise UsageError(f"{log} is a log", where="FILES", fix="assess it alone")
@@ -123,10 +123,10 @@ def _imported(asked: SimpleNamespace, options: ImportOptions, out: Output) -> Ev
 
 
 def _jobs(asked: SimpleNamespace, log: EventLog, options: ImportOptions | None, out: Output) -> BatchJobs | None:
-    """Read the jobs behind a delay, if records contain any; a log imported with ``options`` supplies its own."""
+    """Return the jobs that a handback delay affects, from ``--records`` or the records imported with ``options``."""
     paths = asked.records or (asked.files if options else ())
     wanted = asked.handback_delay_s is not None or asked.records
-    if not paths or not wanted or log.unit != NODE:  # jobs are known by their nodes, not by GPUs or cores of these
+    if not paths or not wanted or log.unit != NODE:  # records name the nodes of jobs, not their GPUs or cores
         return None
     with out.progress() as bars:
         bar = bars.add_task("reading jobs, kB", total=sum(path.stat().st_size for path in paths) / 1000)
@@ -140,7 +140,7 @@ def _jobs(asked: SimpleNamespace, log: EventLog, options: ImportOptions | None, 
 
 
 def next_step(found: LogAssessment, files: Sequence[Path], *, is_log: bool) -> str:
-    """Return the command that helps most: settle doubts, state prices, or check a site for a live run."""
+    """Return the most useful next command: settle doubts, find a reason, state prices, or check a site."""
     names = shlex.join(map(str, files))
     if found.sure.median < figure_text.SURE_BELOW * found.harvest.median:
         return f"settle the doubtful idle time: bftrain import {names} --dry-run"

@@ -13,7 +13,7 @@ from bftrain import text_formats
 from bftrain.cli.command_help import DocumentedCommand
 from bftrain.cli.output import Output, prints_results
 from bftrain_datasets.commands.logfiles import FOLDER
-from bftrain_replay.commands.sensitivity import no_cache_option, quick_option
+from bftrain_replay.commands.shared_options import no_cache_option, quick_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -87,7 +87,7 @@ def command(folder: Path, *, unit: str, quick: bool, no_cache: bool, out: Output
         with synced_later():
             _write_inputs(log, tasks, inputs)
         done = run_into(place, source, run)
-        lacking = vega.lacking()  # only now: the replays run without what draws
+        lacking = vega.lacking()  # only now: replays need none of the drawing packages
         if place.written:
             demo.replace(write_demo)
     nodes, span = text_formats.counted(len(log.node_names), word_of(unit)), text_formats.duration(log.span_s)
@@ -107,7 +107,7 @@ def _write_inputs(log: EventLog, tasks: Sequence[TaskSpec], folder: Path) -> Non
 
 
 def _replay_folder(folder: Path, log: EventLog, tasks: Sequence[TaskSpec]) -> ResultFolder:
-    """Return the folder for the replay; a replay of other inputs than the demo's is not replaced."""
+    """Return the folder for the replay; it replaces only replays of a demo's own log and tasks."""
     from bftrain.result_folder import ResultFolder
     from bftrain.taskfiles.files import load_tasks
     from bftrain_datasets.log.log_files import load_log

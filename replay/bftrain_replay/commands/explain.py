@@ -1,4 +1,4 @@
-"""``bftrain explain``: the meaning of a figure, from the glossary shared with pages and documents."""
+"""``bftrain explain``: the meaning of a figure, from the glossary that pages and docs also use."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _offered(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> l
     "folder",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Also print their values in this replay.",
+    help="Also print their values in this run.",
 )
 @prints_results
 def command(figures: tuple[str, ...], folder: Path | None, out: Output) -> None:
@@ -53,7 +53,7 @@ def command(figures: tuple[str, ...], folder: Path | None, out: Output) -> None:
 
 
 def _values(entry: GlossaryEntry, folder: Path) -> dict[str, str]:
-    """Return the values of the figure in a replay: label -> value."""
+    """Return the values of a figure in the run in a folder, by label."""
     from bftrain_replay.run.summary_figures import FIGURES, entry_of
     from bftrain_replay.saved_run import load_run
 

@@ -1,4 +1,4 @@
-"""``bftrain journal``: shows a journal, and checks that it leads to the same decisions again."""
+"""``bftrain journal``: show a journal, decide it again, account for it, or export it for replays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bftrain.cli.settings import TimeType, overwrite_option
 from bftrain.errors import BadInput
 from bftrain.text_formats import counted
 from bftrain_datasets.commands.logfiles import FOLDER
-from bftrain_replay.commands.sensitivity import baseline_option, tables_option
+from bftrain_replay.commands.shared_options import baseline_option, tables_option
 
 if TYPE_CHECKING:
     from bftrain.journal import JournalStep

@@ -42,7 +42,7 @@ def replay_journal(
 
 
 def reported_samples(journal: Journal, events: JournalEvents) -> dict[str, float]:
-    """Return how many samples tasks reported, as far as a live run recorded it."""
+    """Return the samples that tasks reported, by their name in the replay; only live runs record them."""
     reported: defaultdict[str, deque[LiveTaskRecord]] = defaultdict(deque)
     for kept in all_kept(journal):
         reported[kept.name].append(kept)
@@ -54,7 +54,7 @@ def reported_samples(journal: Journal, events: JournalEvents) -> dict[str, float
 
 
 def exit_on_differences(found: tuple[Difference, ...], steps: int, path: Path, out: Output) -> None:
-    """Exit as a failure if any decision differs, and print the differences."""
+    """Print the first differences; raise if there are any."""
     for difference in found[:_SHOWN_DIFFERENCES]:
         out.say(
             f"step {difference.step}: recorded {dict(difference.recorded.sizes)} worth {difference.recorded.value:g}, "

@@ -1,4 +1,4 @@
-"""Progress of replays and sweeps: a bar for each on a terminal, a line now and then elsewhere."""
+"""Progress of replays and sweeps: bars on a terminal, otherwise a line every half minute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _REDRAW_S: Final = 0.1
 _LINE_EVERY_S: Final = 30.0
-AN_HOUR_S: Final = 3600.0
+AN_HOUR_S: Final = 3600.0  # not imported: ``--help`` must not wait for numpy
 
 
 class _Shown(msgspec.Struct):
@@ -31,7 +31,7 @@ class _Shown(msgspec.Struct):
 
 
 class ShownProgress:
-    """The progress of any number of jobs by name, sequential or parallel."""
+    """The progress of jobs by name, one after another or in parallel."""
 
     def __init__(self, out: Output) -> None:
         self._out = out
@@ -49,7 +49,7 @@ class ShownProgress:
         now_s, shown = time.monotonic(), self._shown.get(name)
         if shown is None:
             if not self._shown and not self._in_lines:
-                # Started late: a thread that draws bars blocks forking of replay processes, and needs an import
+                # Started late: the import takes a moment, and processes must be forked before this thread exists
                 self._bars = self._out.progress()
                 self._bars.start()
             task = None if self._bars is None else self._bars.add_task(bar(0.0), total=total)
@@ -65,7 +65,7 @@ class ShownProgress:
             self._bars.update(shown.bar, completed=done, total=total, description=bar(now_s - shown.begun_s))
 
     def stop(self) -> None:
-        """Stop drawing."""
+        """Stop drawing bars."""
         if self._bars is not None:
             self._bars.stop()
 
@@ -90,11 +90,11 @@ def watched(
     done: str = "hours replayed",
     interruptible: bool = True,
 ) -> Iterator[Callable[[str, float, int], bool]]:
-    """Return a watcher of replays: it shows progress and returns False to stop.
+    """Return a watcher of replays, which shows progress and returns false to stop.
 
-    Ctrl-C or SIGTERM stop the replay early, a second Ctrl-C immediately. ``goal`` is the total: seconds (shown as
-    hours), or items with a ``unit`` of 1. ``done`` describes the progress, and ``counted`` is the noun for the running
-    count.
+    Ctrl-C or SIGTERM stop the replay early, a second Ctrl-C immediately, unless it is not ``interruptible``. ``goal``
+    is the total: seconds, shown as hours, or items with a ``unit`` of 1. ``done`` is the noun for the progress, and
+    ``counted`` the noun for the third argument of the watcher, whose rate is shown.
     """
     total, digits = max(goal / unit, 1.0), 1 if unit > 1.0 else 0
     with interruption() if interruptible else nullcontext(lambda: False) as interrupted, shown_progress(out) as shown:

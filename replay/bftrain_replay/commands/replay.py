@@ -1,4 +1,4 @@
-"""``bftrain replay``: the harvest and the cost of running a set of tasks on a log's idle nodes."""
+"""``bftrain replay``: the harvest and the losses of a set of tasks on a log's idle nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType, decides, options_of, overwrite_option, with_options
 from bftrain.errors import BadConfig
 from bftrain_datasets.commands.logfiles import FILE, FOLDER, InputFile, kinds_option
-from bftrain_replay.commands.sensitivity import (
+from bftrain_replay.commands.shared_options import (
     baseline_option,
     cluster_option,
     no_cache_option,
@@ -27,7 +27,7 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 
 
 class ReplayCommand(DocumentedCommand):
-    """Also takes the former spellings of ``bftrain rounds`` and ``bftrain journal replay``, with a hint."""
+    """Also accepts the former spellings of ``bftrain rounds`` and ``bftrain journal replay``, with a hint."""
 
     def make_context(
         self,
@@ -36,7 +36,7 @@ class ReplayCommand(DocumentedCommand):
         parent: click.Context | None = None,
         **extra: Any,  # noqa: ANN401 - click's own types
     ) -> click.Context:
-        """Parse the arguments of the command that they are for."""
+        """Parse the arguments, with the command that they are for."""
         command: click.Command
         if any(word.partition("=")[0] == "--journal" for word in args):
             from bftrain_replay.commands import journal
@@ -77,15 +77,14 @@ _TASKS: Final = "Task file, .toml or .csv [identical trials, more than fit]."
     example="bftrain replay log.npz -o result --horizon 2min\n"
     "bftrain replay log.npz --tasks tasks.toml --window last-2w -o fortnight",
     epilog="Without --tasks the replay uses identical trials, more than the idle nodes can finish. "
-    "DIR gets summary.json, config.toml, report.html and the tables decisions, tasks and allocations; "
-    "docs/reference/results.md explains them. Ctrl-C stops early and keeps the results.",
+    "DIR gets summary.json, config.toml, log.npz, report.html and the tables decisions, tasks, allocations and "
+    "over_time; docs/reference/results.md explains them. Ctrl-C stops early and keeps the results.",
 )
 @click.argument("log", type=InputFile(), required=False)
 @heading("Inputs")
 @click.option("-o", "--output", "folder", metavar="DIR", type=FOLDER, help="Folder for the result. [required]")
 @click.option("--tasks", "task_file", type=FILE, help=_TASKS)
 @baseline_option
-@heading("Input")
 @cluster_option
 @click.option(
     "--until", "until_s", type=DurationType(min=0, min_open=True), help="On a cluster: time limit in seconds."

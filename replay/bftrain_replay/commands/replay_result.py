@@ -11,22 +11,22 @@ from rich.text import Text
 
 from bftrain import text_formats
 from bftrain.node_units import words_of
-from bftrain_replay.commands.progress import AN_HOUR_S
 from bftrain_replay.commands.sensitivity import sensitivity_table
 from bftrain_replay.commands.side_by_side import FigureRow, SideBySide
 from bftrain_replay.run.decider_counts import CEILING, column_label, sentence
 from bftrain_replay.run.headline import mark_of, ran_out
 from bftrain_replay.run.result import ReplayResult
 from bftrain_replay.run.summary_figures import FIGURE_OF, FIGURES
+from bftrain_replay.run.tables import SECONDS_AN_HOUR
 from bftrain_replay.simulation.fixed_cluster import WORDS
 from bftrain_replay.simulation.node_time_ledger import UnusedReason
 from bftrain_replay.study.study import ReplayStudy
 from bftrain_replay.study_run import plain_figures
 
-_REASONS: Final = 2  # rows: the largest reasons for unused nodes
+_MOST_REASONS: Final = 2  # rows with reasons for unused nodes
 _LEAST_SHARE: Final = 0.0005  # fraction of the idle node-time; smaller values would show as 0.0 %
 _SECOND_MS: Final = 1000.0
-_TIMES_WIDE: Final = 14  # letters of 0.04 / 0.69 ms
+_TIMES_WIDE: Final = 14  # width of "0.04 / 0.69 ms"
 
 
 def in_words(study: ReplayStudy, title: str) -> RenderableType:
@@ -35,7 +35,7 @@ def in_words(study: ReplayStudy, title: str) -> RenderableType:
     columns = replays(study)
     rows = tuple(replace(row, label=words(row.label)) for row in _rows(tuple(columns.values())))
     figures = SideBySide("", tuple(columns), [("", rows)], compact=True)
-    idle_h = text_formats.count(result.idle_node_s / AN_HOUR_S)
+    idle_h = text_formats.count(result.idle_node_s / SECONDS_AN_HOUR)
     whole_s = len(study.part.node_names) * result.simulated_s
     share = text_formats.percent(result.idle_node_s / whole_s if whole_s else None)
     idle = "node-hours" if study.fixed is not None else f"idle node-hours, {share} of the node-time"
@@ -88,7 +88,7 @@ def _rows(results: Sequence[ReplayResult]) -> Iterator[FigureRow]:
     if "completion_s.mean" in rows:
         rows["completion_s.mean"] = _joined("completion_s.mean", "rho.mean", map(_times, results))
     rows["decide_ms.p50"] = _joined("decide_ms.p50", "decide_ms.p99", map(_decision_time, results))
-    room = _REASONS - ("completion_s.mean" in rows) - ("makespan_s" in rows)  # leaves room for the other lines
+    room = _MOST_REASONS - ("completion_s.mean" in rows) - ("makespan_s" in rows)  # these take their place
     for name, row in rows.items():
         yield row
         if name == "coverage":

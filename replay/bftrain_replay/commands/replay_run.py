@@ -1,4 +1,4 @@
-"""Runs ``bftrain replay`` on a log's idle nodes or on a cluster, and prints the results."""
+"""Runs ``bftrain replay`` on a log's idle nodes or on a cluster, and prints the figures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from bftrain_replay.study.study import (
 )
 from bftrain_replay.study_run import REPLAY, run_of, workload_ran_dry
 
-# Modules that the figures on the screen need
+# Modules for printing the figures, imported while comparison replays run
 _NEEDED_LATER: Final = ("bftrain_replay.commands.replay_result", "rich.console", "rich.table", "numpy.ma")
 
 
@@ -101,7 +101,7 @@ def show(done: ReplayStudy, source: InputSource, out: Output, *, title: str, **m
 
 
 def _settings(asked: SimpleNamespace, given: Mapping[str, Any]) -> ReplaySettings:
-    """Return the settings from file and options."""
+    """Return the settings from file and options; raise for ``--progress`` with the published rules."""
     settings = settings_of_kind(asked.config, given, ReplaySettings)
     if settings.semantics == PUBLISHED and given.get("progress") is not None:
         fix = "omit it, or replay realistic"
@@ -121,7 +121,7 @@ def replay_log(asked: SimpleNamespace, given: Mapping[str, Any], out: Output) ->
         fix = "bftrain replay LOG --tasks TASKS -o DIR, or --cluster NODES instead of LOG"
         raise UsageError("is missing", where="LOG" if log is None else "-o", fix=fix)
     auto_cap = given.get("max_tasks") == AUTO
-    # Before any reading: check for missing named plugins
+    # Before any file is read: reject unknown parts
     parts = check_parts(_settings(asked, {**given, "max_tasks": None} if auto_cap else given), asked.baseline)
     settings, task_file, kinds = parts.settings, asked.task_file, asked.kinds
     events = load_log_with_kinds(log, asked.kinds)
@@ -190,7 +190,7 @@ def replay_cluster(asked: SimpleNamespace, given: Mapping[str, Any], out: Output
     options = ("--cluster", cluster.text, *until)
     source = InputSource(tasks=str(task_file), baseline=asked.baseline, options=options)
     with unterminated(), RunFolder.of(REPLAY, folder, asked.tables, overwrite=asked.overwrite) as place:
-        # The end is not known beforehand
+        # The end is unknown, so without a limit the progress is shown until the last arrival
         with watched(out, cluster.until_s or max(spec.submit_s for spec in specs)) as watch:
             done = cluster_study(cluster, specs, parts, watch=watch)
         _print_warnings(done.result, out)

@@ -28,7 +28,7 @@ from bftrain.errors import BadValue, UsageError
 from bftrain_datasets.commands.logfiles import FILE, FOLDER, InputFile, kinds_option
 from bftrain_replay.commands.progress import AN_HOUR_S, watched
 from bftrain_replay.commands.run_folder import RunFolder, check_cluster_alone, load_log_with_kinds
-from bftrain_replay.commands.sensitivity import cluster_option, tables_option
+from bftrain_replay.commands.shared_options import cluster_option, tables_option
 from bftrain_replay.commands.side_by_side import counts, spreads_table
 from bftrain_replay.rounds.round_settings import RoundSettings
 

@@ -24,7 +24,7 @@ def load_log_with_kinds(path: Path, kinds: Path | None) -> EventLog:
 
 
 def check_cluster_alone(log: Path | None, kinds: Path | None) -> None:
-    """Raise for options that a cluster sets itself."""
+    """Raise if a log or a file of kinds is given with a cluster."""
     if log is not None:
         raise UsageError("a cluster takes the place of a log", where="--cluster", fix="omit LOG or --cluster")
     if kinds is not None:
@@ -32,10 +32,7 @@ def check_cluster_alone(log: Path | None, kinds: Path | None) -> None:
 
 
 class RunFolder:
-    """The result folder of a run; without a folder nothing is written. Use it in a ``with`` block.
-
-    A partial result does not replace a finished one.
-    """
+    """The result folder of a run, if the caller wants one. Use it in a ``with`` block."""
 
     def __init__(self, target: ResultFolder | None, tables: str) -> None:
         self.written = False
@@ -59,18 +56,22 @@ class RunFolder:
             self._target.__exit__(error, *more)
 
     def write_early(self, run: Run) -> None:
-        """Write the files that later runs do not change."""
+        """Write the files that comparison replays do not change; ``write`` then writes the others."""
+
+        def write(draft: Path) -> None:
+            self._early = run.write_early(draft, self._tables)
+
         if self._target is not None:
-            self._target.write_ahead(lambda draft: setattr(self, "_early", run.write_early(draft, self._tables)))
+            self._target.write_ahead(write)
 
     def write(self, run: Run, *, complete: bool) -> None:
-        """Write a run."""
+        """Write a run, unless it is partial and the folder has a finished one."""
         if self._target is not None and (complete or not self._target.holds_finished):
             self._target.replace(lambda draft: run.write_into(draft, self._tables, self._early))
             self.written = True
 
     def end(self, out: Output | None, *, complete: bool, broken: Iterable[BrokenPlugin] = ()) -> None:
-        """Print the folder to ``out``; raise ``Interrupted`` or ``BrokenPlugin`` if figures are missing."""
+        """Print the folder to ``out``; raise if the run is not complete, or if metrics are ``broken``."""
         folder = None if self._target is None else self._target.path
         if self.written and out is not None:
             out.say(f"result: {folder}")

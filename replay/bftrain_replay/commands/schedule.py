@@ -17,7 +17,7 @@ from bftrain_datasets.commands.logfiles import FILE, FOLDER
 from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 from bftrain_replay.commands.progress import watched
 from bftrain_replay.commands.run_folder import RunFolder
-from bftrain_replay.commands.sensitivity import tables_option
+from bftrain_replay.commands.shared_options import tables_option
 from bftrain_replay.commands.side_by_side import counts, spreads_table
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from bftrain_datasets.scheduling.scheduling import ScheduleResult, ScheduleSummary
 
-MOST_NAMED: Final = 5  # rejected jobs listed individually
+_MOST_NAMED: Final = 5  # jobs or users in a warning
 
 
 @click.command(
@@ -86,9 +86,9 @@ def command(
 
 def _warnings(result: ScheduleResult) -> Iterator[str]:
     jobs, schedule, summary = result.workload.jobs, result.schedule, result.summary
-    for job in schedule.refused[:MOST_NAMED]:
+    for job in schedule.refused[:_MOST_NAMED]:
         yield f"job {jobs.name(job)} wants {jobs.size[job]:,} {summary.unit}s of {schedule.nodes:,}: rejected"
-    if len(schedule.refused) > MOST_NAMED:
+    if len(schedule.refused) > _MOST_NAMED:
         yield f"{len(schedule.refused):,} jobs in all are larger than the machine; --nodes N sets its size"
     if summary.ended == "overload":
         yield (
@@ -103,7 +103,7 @@ def _warnings(result: ScheduleResult) -> Iterator[str]:
         yield "no job names its user: shares, campaigns and estimates take all for one user's"
     unknown = result.workload.unknown_shares
     if unknown:
-        yield f"--shares names users that no job has: {', '.join(unknown[:MOST_NAMED])}"
+        yield f"--shares names users that no job has: {', '.join(unknown[:_MOST_NAMED])}"
 
 
 def _words(result: ScheduleResult, name: str) -> RenderableType:

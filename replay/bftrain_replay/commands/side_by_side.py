@@ -1,4 +1,4 @@
-"""Several replays side by side on a terminal: a column for each, or in a narrow one a row for each."""
+"""Several replays side by side on a terminal: a column for each, or a row for each if it is narrow."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ BEST: Final = "*"
 
 
 class FigureRow(msgspec.Struct, frozen=True):
-    """A figure of all replays; ``best`` are the indices of the best ones.
-
-    ``more`` is shown behind them in a table with a column for each replay.
-    """
+    """A figure of all replays; ``best`` are the indices of the best ones, ``more`` is the text in the last column."""
 
     label: str
     texts: Sequence[str]
@@ -29,12 +26,12 @@ class FigureRow(msgspec.Struct, frozen=True):
 
 
 class SideBySide(msgspec.Struct, frozen=True):
-    """All groups of rows by title, with replay names; the best value is bold, and has a star in pipes."""
+    """Groups of rows with their titles, and the replay ``names``; the best values are bold, with a star."""
 
     title: str
     names: Sequence[str]
     groups: Sequence[tuple[str, Sequence[FigureRow]]]
-    more: str = ""  # heading of the last column
+    more: str = ""  # heading of the last column, if any
     compact: bool = False  # omits blank space around the table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
@@ -70,12 +67,12 @@ def spreads_table(rows: Sequence[Sequence[str]]) -> NarrowTable:
 
 
 def counts(summary: object, *names: str) -> str:
-    """Return the counts of a summary that are not 0, each after a comma."""
+    """Return the named counts of a summary that are not 0 as text, such as ``, 3 waiting``."""
     return "".join(f", {getattr(summary, name):,} {name.replace('_', ' ')}" for name in names if getattr(summary, name))
 
 
 def _marked(row: FigureRow, marks: int) -> list[Text]:
-    """Append the mark to the best values, and equally wide blanks to the rest."""
+    """Return the texts of a row, with a mark behind the best values and ``marks`` blanks behind the rest."""
     from rich.text import Text
 
     return [

@@ -13,7 +13,7 @@ from bftrain.cli.settings import overwrite_option
 from bftrain.errors import BadConfig, Interrupted, PartlyFailed, UsageError
 from bftrain.text_formats import counted
 from bftrain_datasets.commands.logfiles import FILE, FOLDER
-from bftrain_replay.commands.sensitivity import no_cache_option
+from bftrain_replay.commands.shared_options import no_cache_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,16 +30,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _SLURM_JOBS: Final = 8
-_MOST_ROWS: Final = 50  # maximum rows on a terminal; the file has all
+_MOST_ROWS: Final = 50  # on a terminal; the file has all
 _MOST_WARNINGS: Final = 8
 _MOST_REASONS: Final = 5
-# Columns of the table that are printed
+# Printed columns without ``plot``: of replays on logs, and of rounds and replays on clusters
 _PRINTED: Final = ("harvested", "coverage", "efficiency", "baseline_efficiency", "ceiling_efficiency", "makespan_s")
 _PRINTED_OF_TIMES: Final = ("completion_s_mean", "completion_s_p95", "makespan_s", "coverage")
 
 
 def sweep_watch(shown: ShownProgress) -> Callable[[SweepStatus], None]:
-    """Return a function that shows the state of a sweep."""
+    """Return a function that shows the progress of a sweep."""
 
     def watch(status: SweepStatus) -> None:
         failed = f", {status.failed:,} failed" if status.failed else ""
@@ -73,8 +73,8 @@ def worker_options(function: Callable[P, R]) -> Callable[P, R]:
 @click.command(
     cls=DocumentedCommand,
     example="bftrain sweep sweep.toml --dry-run -o sweep\nbftrain sweep sweep.toml -o sweep --jobs 8",
-    epilog="DIR gets the table, sweep.json, a page with plots, and points.jsonl with the finished points. "
-    "docs/how-to/sweeps.md describes SPEC.toml. Ctrl-C keeps finished points; the same command continues.",
+    epilog="DIR gets the table, sweep.json, a page with plots, and points.jsonl with the finished replays. "
+    "docs/how-to/sweeps.md describes SPEC.toml. Ctrl-C keeps finished replays; the same command continues.",
 )
 @click.argument("spec", metavar="SPEC.toml", type=FILE)
 @heading("Result")
@@ -175,7 +175,7 @@ def executor_of(folder: Path, jobs: int | None, dask: str, options: tuple[str, .
 
 
 def _dask_option(text: str) -> tuple[str, object]:
-    """Parse ``NAME=VALUE``: other values than numbers and lists are text."""
+    """Parse ``NAME=VALUE``; values other than numbers and lists are text."""
     from bftrain import toml_io
 
     name, equals, value = text.partition("=")
@@ -209,7 +209,7 @@ def _show(done: SweepResult, out: Output, **counts: int) -> None:
 
 
 def _words(done: SweepResult, to_do: int | None) -> RenderableType:
-    """Return the main columns: metrics to be drawn, or the idle-node harvest, otherwise completion times."""
+    """Return the points with their main columns: those of ``plot``, otherwise harvest or completion times."""
     from bftrain.node_units import words_of
     from bftrain.text_formats import plain
     from bftrain_replay.sweeping.sweep_table import PointState, metric_of, metrics_of, text_of
@@ -239,7 +239,7 @@ def _words(done: SweepResult, to_do: int | None) -> RenderableType:
 
 
 def finish(noun: str, count: int, left: int, failed: int, folder: Path, fix: str) -> None:
-    """Raise if some of ``count`` runs are ``left`` after an interruption, or have failed."""
+    """Raise if some of ``count`` runs are ``left`` after an interruption, or have ``failed``; ``fix`` is for these."""
     if left:
         kept = f"{count - left:,} of {counted(count, noun)} are done and kept in {folder}"
         raise Interrupted(f"interrupted; {kept}; the same command continues")
