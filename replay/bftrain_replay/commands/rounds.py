@@ -134,10 +134,10 @@ def _simulate(
 
 
 def _warnings(result: RoundResult) -> Iterator[str]:
-    from bftrain_replay.run.input_warnings import odd_settings
+    from bftrain_replay.run.input_warnings import odd_shares
 
     summary, settings, gangs = result.summary, result.settings, result.engine.gangs
-    yield from odd_settings(settings, gangs.specs, gangs.kinds)
+    yield from odd_shares(settings.entities, settings.prices, gangs.specs, gangs.kinds)
     spread = sum(spec.spread is not None for spec in gangs.specs)
     if spread and not result.engine.knows_hosts:
         unknown = "places of nodes are unknown, so speeds by places have no effect"

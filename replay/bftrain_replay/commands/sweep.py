@@ -31,7 +31,6 @@ R = TypeVar("R")
 
 _SLURM_JOBS: Final = 8
 _MOST_ROWS: Final = 50  # on a terminal; the file has all
-_MOST_WARNINGS: Final = 8
 _MOST_REASONS: Final = 5
 # Printed columns without ``plot``: of replays on logs, and of rounds and replays on clusters
 _PRINTED: Final = ("harvested", "coverage", "efficiency", "baseline_efficiency", "ceiling_efficiency", "makespan_s")
@@ -190,12 +189,8 @@ def _dask_option(text: str) -> tuple[str, object]:
 
 def _show(done: SweepResult, out: Output, **counts: int) -> None:
     """Print the table; ``counts`` go to its JSON, and ``to_do``, the remaining replays, also above the table."""
-    for words, passes in list(done.warnings.items())[:_MOST_WARNINGS]:
-        out.warn(f"{words} ({passes:,} replays)" if passes > 1 else words)
-    if len(done.warnings) > _MOST_WARNINGS:
-        out.warn(f"{len(done.warnings) - _MOST_WARNINGS:,} more warnings are in sweep.json")
-    for note in done.notes:
-        out.warn(note)
+    for text in (*done.first_warnings(), *done.notes):
+        out.warn(text)
     reasons: dict[str, PointRow] = {row.error: row for row in reversed(done.failed)}
     for reason, row in list(reversed(reasons.items()))[:_MOST_REASONS]:
         out.warn(f"failed: {row.point.words}: {reason}")

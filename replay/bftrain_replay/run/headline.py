@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from bftrain import parts, text_formats
-from bftrain.node_units import NODE, words_of
+from bftrain.node_units import words_of
 from bftrain_datasets.log.idle_doubts import IdleDoubts
 from bftrain_replay.run import decider_counts
 from bftrain_replay.run.result import ReplaySummary
@@ -70,30 +70,20 @@ class HarvestHeadline(msgspec.Struct, frozen=True, kw_only=True):
     no_task_share: float | None
     efficiency: float | None
     tasks_ran_out: bool
-    assumed: str = ""
-    doubtful_share: float | None = None
-    caveats: tuple[str, ...] = ()
-    decided: str = ""
+    assumed: str
+    doubtful_share: float | None
+    caveats: tuple[str, ...]
+    decided: str
 
 
-def headline_of(
-    figures: ReplaySummary, doubts: IdleDoubts | None = None, assumed: str = "", *, capped: bool = False
-) -> HarvestHeadline:
+def headline_of(figures: ReplaySummary, doubts: IdleDoubts, assumed: str, *, capped: bool) -> HarvestHeadline:
     """Return the headline of a replay's figures, with the doubts about the log and the assumption on progress.
 
     ``capped`` states that there were more tasks than may compete.
-
-    >>> from bftrain_replay.simulation.replay_settings import ReplaySettings
-    >>> from bftrain_replay.study.study import check_parts, study
-    >>> from bftrain_datasets.log.log_generator import sample_log
-    >>> from bftrain_datasets.workloads.task_generators import sample_tasks
-    >>> found = study(sample_log(), sample_tasks()[:2], check_parts(ReplaySettings(solver="equal-share")))
-    >>> headline_of(found.result.summary()).tasks_ran_out
-    True
     """
     idle_h = figures.idle_node_h
     harvest_h = harvest_node_h(figures)
-    words = words_of(doubts.unit if doubts is not None else NODE)
+    words = words_of(doubts.unit)
     no_task = figures.unused_node_h.get(UnusedReason.NO_TASK, 0.0) / idle_h if idle_h else None
     found = HarvestHeadline(
         sentence="",
@@ -106,9 +96,9 @@ def headline_of(
         efficiency=figures.efficiency,
         tasks_ran_out=ran_out(figures),
         assumed=assumed,
-        doubtful_share=doubts.share if doubts is not None else None,
+        doubtful_share=doubts.share,
         caveats=(
-            *(doubts.caveats if doubts is not None else ()),
+            *doubts.caveats,
             *([words(NO_BOUND)] if u_above_100(figures) else []),
             *(map(words, cap_caveats(figures)) if capped else ()),
         ),

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
 
 from bftrain import text_formats
 from bftrain.config import Settings
 from bftrain.registry import note_on_name
 from bftrain.topology import place_of
 from bftrain.values.curve import ANY_KIND
-from bftrain.values.sharing import Entity
 from bftrain.values.task import TaskSpec
 from bftrain.values.wire import NOTHING
 from bftrain_datasets.log.eventlog import EventLog
@@ -22,18 +20,6 @@ from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.simulation.rules import as_replayed
 
 _MOST_NAMED = 5
-
-
-class NamedShares(Protocol):
-    """Settings that name users and node kinds, for replays or rounds."""
-
-    @property
-    def entities(self) -> Mapping[str, Entity]:
-        """Return the shares of users."""
-
-    @property
-    def prices(self) -> Mapping[str, float]:
-        """Return the price of a node-hour of each kind."""
 
 
 def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec], racks: Mapping[str, str] = NOTHING) -> Iterator[str]:
@@ -60,17 +46,23 @@ def odd_inputs(log: EventLog, tasks: Sequence[TaskSpec], racks: Mapping[str, str
         yield f"{_some(late, 'arrives', 'arrive')} after the end of the log"
 
 
-def odd_settings(settings: NamedShares, tasks: Iterable[TaskSpec], kinds: Iterable[str]) -> Iterator[str]:
+def odd_settings(settings: Settings, tasks: Iterable[TaskSpec], kinds: Iterable[str]) -> Iterator[str]:
     """Yield warnings on deprecated names, tasks that never start, and users or node kinds that do not occur."""
-    renamed = note_on_name("objective", settings.objective) if isinstance(settings, Settings) else ""
-    if renamed:
+    if renamed := note_on_name("objective", settings.objective):
         yield renamed
     if isinstance(settings, ReplaySettings):
         yield from _never_started(settings, tasks)
-    users = sorted({*settings.entities}.difference(spec.user for spec in tasks))
+    yield from odd_shares(settings.entities, settings.prices, tasks, kinds)
+
+
+def odd_shares(
+    entities: Iterable[str], prices: Iterable[str], tasks: Iterable[TaskSpec], kinds: Iterable[str]
+) -> Iterator[str]:
+    """Yield warnings on users with shares but without tasks, and on priced kinds without nodes."""
+    users = sorted({*entities}.difference(spec.user for spec in tasks))
     if users:
         yield f"these have shares but no tasks: {', '.join(users[:_MOST_NAMED])}"
-    priced = sorted({*settings.prices}.difference(kinds))
+    priced = sorted({*prices}.difference(kinds))
     if priced:
         yield f"no node is of a kind that has a price: {', '.join(priced[:_MOST_NAMED])}"
 

@@ -218,17 +218,12 @@ class ReplayResult(ShortRepr, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
 
     def table_rows(self, name: str) -> Iterator[tuple[object, ...]]:
         """Return the rows of a table other than allocations, in its columns of ``TABLES``."""
-        match name:
-            case "decisions":
-                return self.decisions.rows()
-            case "tasks":
-                return self.task_rows()
+        if name == "decisions":
+            return self.decisions.rows()
+        if name == "tasks":
+            names = [column.name for column in tables.TASKS]
+            return (tuple(getattr(record, name) for name in names) for record in self.tasks)
         return self.over_time_rows()
-
-    def task_rows(self) -> Iterator[tuple[object, ...]]:
-        """Return one row per task, in the columns of ``TASKS``."""
-        names = [column.name for column in tables.TASKS]
-        return (tuple(getattr(record, name) for name in names) for record in self.tasks)
 
     def over_time_rows(self) -> Iterator[tuple[object, ...]]:
         """Return one row per interval: mean idle and used nodes, and all samples done by its end."""

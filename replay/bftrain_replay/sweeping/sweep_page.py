@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from bftrain import text_formats
-from bftrain.node_units import in_words_of
 from bftrain.text_formats import plain
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
@@ -42,7 +41,6 @@ from bftrain_replay.sweeping.sweep_table import (
 )
 
 MOST_ROWS: Final = 1000  # of the table on the page; the file has all
-_MOST_WARNINGS: Final = 8
 
 
 def render(swept: SweptPoints) -> str:
@@ -158,13 +156,7 @@ def _notices(swept: SweptPoints) -> Iterator[str]:
         yield f"{still:,} of {total} are still to be done."
     if swept.failed:
         yield f"{len(swept.failed):,} of {total} failed; the table shows the reasons."
-    yield from (in_words_of(swept.unit, f"{note}.") for note in swept.notes)
-    warnings = list(swept.warnings.items())
-    for text, passes in warnings[:_MOST_WARNINGS]:
-        warning = in_words_of(swept.unit, f"{text[:1].upper()}{text[1:]}")
-        yield warning + (f" ({passes:,} replays)." if passes > 1 else ".")
-    if len(warnings) > _MOST_WARNINGS:
-        yield f"{len(warnings) - _MOST_WARNINGS:,} more warnings are in sweep.json."
+    yield from (f"{text[:1].upper()}{text[1:]}." for text in (*swept.notes, *swept.first_warnings()))
 
 
 def _cards(swept: SweptPoints, main: MetricColumn | None) -> Iterator[tuple[str, str, str]]:

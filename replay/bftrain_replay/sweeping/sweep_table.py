@@ -47,6 +47,7 @@ NAME: Final = "table"
 FILES: Final = tuple(f"{NAME}.{form}" for form in result_tables.FORMS)
 BASELINE_PREFIX: Final = "baseline_"
 
+_MOST_WARNINGS: Final = 8
 _KINDS: Final = {str: ColumnType.TEXT, int: ColumnType.WHOLE, bool: ColumnType.WHOLE, float: ColumnType.NUMBER}
 _RENAMED: Final = {"tasks": "task_count"}  # a point has an option of that name
 # ``complete`` is true in all rows with figures; metrics have a column for each name
@@ -113,7 +114,15 @@ class SweptPoints:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Return the caveats about the figures, for the page and the terminal."""
-        return tuple(_notes(self))
+        return tuple(in_words_of(self.unit, note) for note in _notes(self))
+
+    def first_warnings(self) -> Iterator[str]:
+        """Yield the first warnings with their numbers of replays, and how many more there are."""
+        for text, passes in list(self.warnings.items())[:_MOST_WARNINGS]:
+            yield in_words_of(self.unit, f"{text} ({passes:,} replays)" if passes > 1 else text)
+        more = len(self.warnings) - _MOST_WARNINGS
+        if more > 0:
+            yield f"{more:,} more warnings are in sweep.json"
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
@@ -185,6 +194,7 @@ def columns_of(points: Sequence[SweepPoint]) -> tuple[TableColumn, ...]:
             columns += [TableColumn(f"{prefix}metrics_{name}", ColumnType.NUMBER) for name in names]
     columns += [TableColumn(name, ColumnType.TEXT) for name in ("status", "error", "point")]
     columns += measured_columns(with_baseline=baseline, replays=replays, rounds=rounds)
+    # A name that occurs twice keeps the first type, and the last place
     return tuple({column.name: column for column in reversed(columns)}.values())[::-1]
 
 
