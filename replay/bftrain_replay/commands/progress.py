@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
@@ -31,7 +31,7 @@ class _Shown(msgspec.Struct):
 
 
 class ShownProgress:
-    """The progress of jobs by name, one after another or in parallel."""
+    """The progress of jobs by name, one after another or in parallel. Use it in a ``with`` block."""
 
     def __init__(self, out: Output) -> None:
         self._out = out
@@ -64,20 +64,12 @@ class ShownProgress:
         if self._bars is not None and shown.bar is not None:
             self._bars.update(shown.bar, completed=done, total=total, description=bar(now_s - shown.begun_s))
 
-    def stop(self) -> None:
-        """Stop drawing bars."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         if self._bars is not None:
             self._bars.stop()
-
-
-@contextmanager
-def shown_progress(out: Output) -> Iterator[ShownProgress]:
-    """Show progress while the block runs."""
-    progress = ShownProgress(out)
-    try:
-        yield progress
-    finally:
-        progress.stop()
 
 
 @contextmanager
@@ -97,7 +89,7 @@ def watched(
     ``counted`` the noun for the third argument of the watcher, whose rate is shown.
     """
     total, digits = max(goal / unit, 1.0), 1 if unit > 1.0 else 0
-    with interruption() if interruptible else nullcontext(lambda: False) as interrupted, shown_progress(out) as shown:
+    with interruption() if interruptible else nullcontext(lambda: False) as interrupted, ShownProgress(out) as shown:
 
         def watch(name: str, so_far: float, count: int) -> bool:
             part = so_far / unit

@@ -143,7 +143,7 @@ def _run(
     from msgspec.structs import replace
 
     from bftrain.cli.interruption import interruption, on_sigterm, unterminated
-    from bftrain_replay.commands.progress import shown_progress, watched
+    from bftrain_replay.commands.progress import ShownProgress, watched
     from bftrain_replay.reproducing.results import Reproduction, run_all
 
     # Scheduling keeps nothing, so Ctrl-C ends it as usual
@@ -153,7 +153,7 @@ def _run(
     with unterminated(), interruption() as interrupted:
 
         def run(sweep: PreparedSweep, timed: bool) -> Sequence[PointRow]:  # noqa: FBT001 - a callback
-            with shown_progress(out) as shown:  # anew for each sweep, which estimates its own end
+            with ShownProgress(out) as shown:  # anew for each sweep, which estimates its own end
                 watch = sweep_watch(shown)
                 sweep.run(outcomes, executors[timed], retry_failed=True, watch=watch, stopping=interrupted)
             return sweep.swept(outcomes.known).rows

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from bftrain.cli.interruption import interruption
 from bftrain.cli.output import table
 from bftrain.errors import BftrainError, Interrupted
-from bftrain_replay.commands.progress import shown_progress
+from bftrain_replay.commands.progress import ShownProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -84,7 +84,7 @@ class SideReplays:
         count = f"{len(passes)} more replays{from_cache}, {workers} at a time{about}"
         self.out.say(f"{table}: {count}; --quick leaves them out")
         name = table.partition(" to ")[0]
-        with nullcontext(interrupted) if interrupted else interruption() as stopped, shown_progress(self.out) as shown:
+        with nullcontext(interrupted) if interrupted else interruption() as stopped, ShownProgress(self.out) as shown:
 
             def watch(done: float, of: int) -> bool:
                 text = f"{int(done)} of {of} replays"

@@ -106,7 +106,7 @@ def command(  # noqa: PLR0913 - one argument for each option
 ) -> None:
     """Replay every combination of the options in SPEC.toml, in parallel."""
     from bftrain.cli.interruption import interruption, unterminated
-    from bftrain_replay.commands.progress import shown_progress
+    from bftrain_replay.commands.progress import ShownProgress
     from bftrain_replay.sweeping.outcome_cache import CachedExecutor, OutcomeCache
     from bftrain_replay.sweeping.sweep import PreparedSweep, result_folder
     from bftrain_replay.sweeping.sweep_passes import OutcomeFile, known_in
@@ -122,7 +122,7 @@ def command(  # noqa: PLR0913 - one argument for each option
         return
     with unterminated(), result_folder(sweep, folder, overwrite=overwrite) as result, OutcomeFile(folder) as outcomes:
         before = sweep.plan.passes.keys() & outcomes.known.keys()
-        with interruption() as interrupted, shown_progress(out) as shown:
+        with interruption() as interrupted, ShownProgress(out) as shown:
             watch = sweep_watch(shown)
             sweep.run(outcomes, executor, retry_failed=retry_failed, watch=watch, stopping=interrupted)
         done = sweep.swept(outcomes.known)

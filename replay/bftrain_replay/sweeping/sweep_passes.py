@@ -87,32 +87,12 @@ class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256(wire.encode(self)).hexdigest()[:_ID_DIGITS]
 
 
-class SweepPass(msgspec.Struct, frozen=True, kw_only=True):
-    """One pass, as sent to a worker. ``words`` describe the first point that needs it."""
+class PassInputs(msgspec.Struct, frozen=True):
+    """The log and the tasks of a pass, with the SHA-256 of their contents."""
 
-    id: str
-    words: str
     log: LogSource
-    tasks: TaskSource
     log_sha256: str
-    tasks_sha256: str
     log_origin: str  # SHA-256 of the log's provenance, including its doubtful parts
-    how: ReplaySettings | RoundSettings  # with absolute paths of plug-in files and tables
-    edges_s: tuple[float, ...] = ()  # harvest intervals, in seconds since the start of the replayed part
-    made_from: MadeFrom
-
-    @property
-    def seed(self) -> int:
-        """The seed of random inputs."""
-        return self.how.seed
-
-
-class PassInputs(NamedTuple):
-    """The log and the tasks of a pass, with the SHA-256 of their contents and of the log's provenance."""
-
-    log: LogSource
-    log_sha256: str
-    log_origin: str
     tasks: TaskSource
     tasks_sha256: str
 
@@ -139,8 +119,23 @@ class PassInputs(NamedTuple):
             settings={**wire.plain(settings), **plugin_files.tables_sha256(anywhere)},
             versions=versions_here(solver_of(settings)),
         )
-        own = self._asdict()
+        own = msgspec.structs.asdict(self)
         return SweepPass(id=made_from.id, words=words, how=anywhere, edges_s=edges_s, made_from=made_from, **own)
+
+
+class SweepPass(PassInputs, frozen=True, kw_only=True):
+    """One pass, as sent to a worker. ``words`` describe the first point that needs it."""
+
+    id: str
+    words: str
+    how: ReplaySettings | RoundSettings  # with absolute paths of plug-in files and tables
+    edges_s: tuple[float, ...] = ()  # harvest intervals, in seconds since the start of the replayed part
+    made_from: MadeFrom
+
+    @property
+    def seed(self) -> int:
+        """The seed of random inputs."""
+        return self.how.seed
 
 
 class PointNeeds(NamedTuple):
