@@ -195,7 +195,7 @@ def _show(done: SweepResult, out: Output, **counts: int) -> None:
     for reason, row in list(reversed(reasons.items()))[:_MOST_REASONS]:
         out.warn(f"failed: {row.point.words}: {reason}")
     if len(reasons) > _MOST_REASONS:
-        out.warn(f"{len(reasons) - _MOST_REASONS:,} more reasons are in the table")
+        out.warn(f"further reasons, in the table: {len(reasons) - _MOST_REASONS:,}")
     data = None
     if out.json:
         rows = [{column.name: row.cells.get(column.name) for column in done.columns} for row in done.rows]

@@ -185,8 +185,7 @@ class SweepSpec:
     fixed: Options
     cases: tuple[Options, ...]
     axes: Mapping[str, tuple[Value, ...]]
-    logs: Mapping[str, LogSource | TaskSource]
-    task_sets: Mapping[str, LogSource | TaskSource]
+    sources: Mapping[str, Mapping[str, LogSource | TaskSource]]  # by ``log`` or ``tasks``, and by name
     yardsticks: bool  # whether to also replay a ceiling and a dedicated pool
     plot: tuple[str, ...]  # columns of the table that the page draws; none: the usual ones
 
@@ -210,26 +209,21 @@ class SweepSpec:
 
     def source(self, of: str, name: str, changes: Options) -> Any:  # noqa: ANN401 - a source of a log, or of tasks
         """Return the source of the ``log`` or ``tasks`` (``of``): an input or a file called ``name``, with changes."""
-        source = (self.logs if of == "log" else self.task_sets).get(name)
-        if source is None:
-            source = _source(self.document, of, name, *self.place_of(of))
-        own = {option: value for option, value in changes.items() if input_of(option) == of}
-        known = type(source).__struct_fields__
-        for option in own:
-            scaled = isinstance(source, TaskFile) and option == "tasks.rate"
-            if isinstance(source, SweepLog | TaskFile) and not scaled:
-                fix = f"name a generated one in [{_SETS[of]}]"
-                raise self.wrong(f"'{name}' is a file, which has no such option", option, fix)
-            if option.partition(".")[2] not in known:
-                fix = suggestion(option.partition(".")[2], known)
-                raise self.wrong(f"'{name}' has no such option", option, fix)
+        source = self.sources[of].get(name) or _source(self.document, of, name, *self.place_of(of))
+        own = {option.partition(".")[2]: value for option, value in changes.items() if input_of(option) == of}
         if not own:
             return source
-        given = wire.plain(source) | {option.partition(".")[2]: value for option, value in own.items()}
+        known = type(source).__struct_fields__
+        for field in own:
+            if isinstance(source, SweepLog) or (isinstance(source, TaskFile) and field != "rate"):
+                fix = f"name a generated one in [{_SETS[of]}]"
+                raise self.wrong(f"'{name}' is a file, which has no such option", f"{of}.{field}", fix)
+            if field not in known:
+                raise self.wrong(f"'{name}' has no such option", f"{of}.{field}", suggestion(field, known))
         try:
-            changed = wire.convert(given, type(source))
+            changed = wire.convert(wire.plain(source) | own, type(source))
         except BadInput as error:
-            raise self.wrong(error.what, next(iter(own))) from error
+            raise self.wrong(error.what, f"{of}.{next(iter(own))}") from error
         return _with_speeds(self.document, changed, *self.place_of("tasks.speeds"))
 
 
@@ -248,15 +242,16 @@ def _spec(document: TomlDocument, called: str) -> SweepSpec:
         if key not in KEYS:
             fix = "settings belong in [fixed] or [grid]" if key in SETTINGS else suggestion(key, KEYS)
             raise document.wrong("unknown key", key, fix=fix)
-    logs, task_sets = _table(document, "logs"), _table(document, "task_sets")
     spec = SweepSpec(
         document=document,
         title=_of_kind(document, "title", str, "text", default=called),
         fixed=_fixed(document),
         cases=tuple(_options(document, case, "cases", place) for place, case in _tables(document, "cases")) or ({},),
         axes=_axes(document),
-        logs={name: _source(document, "log", given, "logs", name) for name, given in logs.items()},
-        task_sets={name: _source(document, "tasks", given, "task_sets", name) for name, given in task_sets.items()},
+        sources={
+            of: {name: _source(document, of, given, key, name) for name, given in _table(document, key).items()}
+            for of, key in _SETS.items()
+        },
         yardsticks=_of_kind(document, "yardsticks", bool, "true or false", default=True),
         plot=tuple(_of_kind(document, "plot", list, "a list of columns", default=[])),
     )

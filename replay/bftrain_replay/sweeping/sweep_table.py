@@ -122,7 +122,7 @@ class SweptPoints:
             yield in_words_of(self.unit, f"{text} ({passes:,} replays)" if passes > 1 else text)
         more = len(self.warnings) - _MOST_WARNINGS
         if more > 0:
-            yield f"{more:,} more warnings are in sweep.json"
+            yield f"further warnings, in sweep.json: {more:,}"
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pyarrow import parquet as pyarrow
 
+from bftrain_replay.sweeping.sweep_table import PointRow, PointState, SweptPoints
 from tests.unit.replay.sweeping.sweep_case import planned, small, swept
 
 
@@ -60,6 +61,14 @@ def test_a_warning_is_reported_once_with_its_count(tmp_path: Path) -> None:
     ((words, count),) = found.warnings.items()
     assert "need more nodes than the" in words
     assert count == 2
+
+
+def test_the_first_warnings_name_the_unit() -> None:
+    row = PointRow(None, PointState.DONE, "", {"unit": "gpu"})  # type: ignore[arg-type]  # no point is needed
+    warnings = {f"no node is idle on day {day}": day for day in range(1, 10)}
+    first, second, *_, last = SweptPoints(None, (row,), warnings).first_warnings()  # type: ignore[arg-type]
+    assert (first, second) == ("no GPU is idle on day 1", "no GPU is idle on day 2 (2 replays)")
+    assert last == "further warnings, in sweep.json: 1"
 
 
 @pytest.mark.parametrize(
