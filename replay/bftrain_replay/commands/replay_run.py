@@ -141,7 +141,7 @@ def replay_log(asked: SimpleNamespace, given: Mapping[str, Any], out: Output) ->
 
     def run(main_done: Callable[[ReplayStudy], None]) -> ReplayStudy:
         done = replay(events, specs, parts, out, main_done, quick=asked.quick)
-        return done if asked.quick else beside.with_table(done, log, task_file or specs, settings, kinds)
+        return done if asked.quick else beside.with_table(done, log, task_file, settings, kinds)
 
     with unterminated(), RunFolder.of(REPLAY, folder, asked.tables, overwrite=asked.overwrite) as place:
         done = run_into(place, source, run)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from bftrain.cli.output import Output
-    from bftrain.values.task import TaskSpec
     from bftrain_replay.run.variations import SensitivityRow
     from bftrain_replay.simulation.replay_settings import ReplaySettings
     from bftrain_replay.study.study import ReplayStudy
@@ -37,25 +36,20 @@ class SideReplays:
         self.interrupted = False
 
     def with_table(
-        self,
-        study: ReplayStudy,
-        log: Path,
-        tasks: Path | Sequence[TaskSpec],
-        settings: ReplaySettings,
-        kinds: Path | None = None,
+        self, study: ReplayStudy, log: Path, task_file: Path | None, settings: ReplaySettings, kinds: Path | None = None
     ) -> ReplayStudy:
         """Return ``study`` with table and advice; without them if it is partial, or if they fail or are interrupted."""
         from bftrain_replay.simulation.replay_settings import PUBLISHED
 
         if not study.complete or settings.semantics == PUBLISHED:
             return study
-        file, of_nodes = tasks if isinstance(tasks, Path) else None, str(kinds.absolute()) if kinds else ""
+        of_nodes = str(kinds.absolute()) if kinds else ""
         # Ctrl-C is handled from here on, because imports and planning also take a moment
         with interruption() as interrupted, tempfile.TemporaryDirectory(prefix="bftrain-") as scratch:
             try:
                 from bftrain_replay.sweeping.alternatives import ReplayFiles, with_table
 
-                files = ReplayFiles.of(study.log, log, study.tasks, file, Path(scratch), of_nodes)
+                files = ReplayFiles.of(study.log, log, study.tasks, task_file, Path(scratch), of_nodes)
                 run = partial(self.run, each_s=study.result.wall_s, interrupted=interrupted)
                 return with_table(study, settings, files, run)
             except (BftrainError, OSError) as error:  # the finished replay must not be lost

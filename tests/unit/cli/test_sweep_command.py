@@ -87,7 +87,7 @@ def test_points_that_fail_are_reported_and_the_rest_is_done(bftrain: CommandLine
     ended = bftrain(*SWEEP, "out")
     lines = ended.err.splitlines()
     assert (ended.code, "solver = exakt" in lines[0], "did you mean 'exact'?" in lines[0]) == (1, True, True)
-    assert "warning: 2 more reasons are in the table" in lines
+    assert "warning: further reasons, in the table: 2" in lines
     assert lines[-1].startswith("bftrain: out: 7 of 8 points failed")
     assert [line.split()[-1] for line in ended.out.strip().splitlines()[4:]] == ["done"] + ["failed"] * 7
 
