@@ -43,10 +43,9 @@ def command(figures: tuple[str, ...], folder: Path | None, out: Output) -> None:
     """Explain each FIGURE, or list all figures: meaning, formula and page."""
     from msgspec import structs
 
-    from bftrain_replay.run.summary_figures import FIGURES, GLOSSARY, find_entry
+    from bftrain_replay.run.summary_figures import GLOSSARY, find_entry
 
-    labels = {figure.label: figure.name for figure in FIGURES}
-    entries = [find_entry(name, labels) for name in figures] or list(GLOSSARY)
+    entries = [find_entry(name) for name in figures] or list(GLOSSARY)
     values = {entry.key: _values(entry, folder) for entry in entries} if folder is not None else {}
     records = [{**structs.asdict(entry), **({"values": values[entry.key]} if values else {})} for entry in entries]
     out.result(records, lambda: _in_words(entries, values, whole=bool(figures)))

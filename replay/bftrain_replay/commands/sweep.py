@@ -149,12 +149,13 @@ def command(  # noqa: PLR0913 - one argument for each option
 def _write_plots(done: SweepResult, folders: Mapping[str, Path | None]) -> None:
     """Write the plots in each requested form to its folder."""
     from bftrain.files import prepare_folder
-    from bftrain_replay.sweeping.sweep_page import write_figures
+    from bftrain_replay.drawing import vega
+    from bftrain_replay.sweeping.sweep_page import charts
 
     for form, folder in folders.items():
         if folder is not None:
             prepare_folder(folder)
-            write_figures(done, folder, form)
+            vega.write(charts(done), folder, form)
 
 
 def executor_of(folder: Path, jobs: int | None, dask: str, options: tuple[str, ...]) -> PassExecutor:

@@ -221,12 +221,9 @@ def meaning_of(figure: str) -> str:
     return "" if entry is None else entry.sentence
 
 
-def find_entry(text: str, labels: dict[str, str]) -> GlossaryEntry:
-    """Find an entry by its key, another name, or one of the ``labels`` (label of a figure -> its key).
-
-    Raises ``UnknownName``, with the most similar name, if there is none.
-    """
-    names = {fold(label): key for label, key in labels.items()}
+def find_entry(text: str) -> GlossaryEntry:
+    """Find an entry by its key, another name, or the label of a figure; raise ``UnknownName`` if there is none."""
+    names = {fold(figure.label): figure.name for figure in FIGURES}
     names |= {fold(name): entry.key for entry in GLOSSARY for name in (entry.key, *entry.also)}
     found = entry_of(names.get(fold(text.strip()), text.strip()))
     if found is None:

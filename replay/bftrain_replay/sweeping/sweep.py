@@ -174,7 +174,7 @@ class SweepResult(ShortRepr, sweep_table.SweptPoints):
         from bftrain_replay.drawing import vega  # noqa: PLC0415 - what draws takes a while to import
         from bftrain_replay.sweeping import sweep_page  # noqa: PLC0415 - as above
 
-        return vega.chart(sweep_page.page(self).figures, name)
+        return vega.chart(sweep_page.charts(self), name)
 
     chart = former_name(plot)  # name in version 0.1
 
@@ -220,12 +220,14 @@ class SweepResult(ShortRepr, sweep_table.SweptPoints):
     def write_files(self, folder: Path, tables: str = CSV) -> None:
         """Write the files into ``folder``, without locks and checks."""
         from bftrain_replay.drawing import vega  # noqa: PLC0415 - what draws takes a while to import
+        from bftrain_replay.drawing.html_page import html  # noqa: PLC0415 - as above
         from bftrain_replay.sweeping import sweep_page  # noqa: PLC0415 - as above
 
+        summary = self.summary()
         sweep_table.write(folder, self.columns, self.rows, tables)
-        write_text(folder / SUMMARY, summaries.to_json(self.summary()))
+        write_text(folder / SUMMARY, summaries.to_json(summary))
         if vega.available():
-            write_text(folder / REPORT_FILE, sweep_page.render(self))
+            write_text(folder / REPORT_FILE, html(sweep_page.page(self, summary)))
 
 
 def _is_of_file(spec: SweepSpec, summary: Path) -> bool:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from bftrain import text_formats
 from bftrain.text_formats import plain
-from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import ChartFigure, category, quantity
-from bftrain_replay.drawing.html_page import HtmlCell, HtmlPage, HtmlTable, HtmlText, html
+from bftrain_replay.drawing.html_page import HtmlCell, HtmlPage, HtmlTable, HtmlText
 from bftrain_replay.run.headline import NOT_RANKED
 from bftrain_replay.sweeping.sweep_spec import SEED, SweepSpec, Value
 from bftrain_replay.sweeping.sweep_table import (
@@ -43,19 +41,9 @@ from bftrain_replay.sweeping.sweep_table import (
 MOST_ROWS: Final = 1000  # of the table on the page; the file has all
 
 
-def render(swept: SweptPoints) -> str:
-    """Return the page as the text of an HTML file."""
-    return html(page(swept))
-
-
-def write_figures(swept: SweptPoints, folder: Path, form: str) -> list[Path]:
-    """Write every chart as ``NAME.svg`` or ``NAME.png``; return the paths."""
-    return vega.write(_figures(swept), folder, form)
-
-
-def page(swept: SweptPoints) -> HtmlPage:
-    """Build the page."""
-    spec, summary = swept.spec, swept.summary()
+def page(swept: SweptPoints, summary: dict[str, Any]) -> HtmlPage:
+    """Build the page; ``summary`` is the content of ``sweep.json``."""
+    spec = swept.spec
     metrics = _metrics(swept, swept.rows)
     rows = as_drawn(swept.rows, spec)
     main = next((each for each in metrics if ranks(each, rows)), None)
@@ -66,13 +54,13 @@ def page(swept: SweptPoints) -> HtmlPage:
     points, counted = len(swept.rows), text_formats.counted(len(swept.rows), "replay")
     over = f", over {', '.join(spec.swept)}" if spec.swept else ""
     left_out = f"The first {MOST_ROWS:,} of {points:,}; all are in the table. " if points > MOST_ROWS else ""
-    charts = _figures(swept)
-    of_main = [chart.name for chart in charts if main and chart.name.startswith(f"{file_name(main.column)}-by-")]
+    drawn = charts(swept)
+    of_main = [chart.name for chart in drawn if main and chart.name.startswith(f"{file_name(main.column)}-by-")]
     return HtmlPage(
         template="sweep.html",
         title=spec.title,
-        main=next(iter(of_main or (chart.name for chart in charts)), ""),
-        figures=charts,
+        main=next(iter(of_main or (chart.name for chart in drawn)), ""),
+        figures=drawn,
         warnings=list(_notices(swept)),
         parts={
             "subtitle": f"{counted} of {nodes} with {', '.join(tasks)}{over}.",
@@ -80,7 +68,7 @@ def page(swept: SweptPoints) -> HtmlPage:
             "cards": list(_cards(swept, main)),
             "main_metric": main,
             "differences": _differences(rows, main) if main and varied(rows) else None,
-            "plots": [chart.name for chart in charts],
+            "plots": [chart.name for chart in drawn],
             "left_out": left_out,
             "points": _table(swept, metrics),
             "making": _making(summary),
@@ -93,12 +81,17 @@ def _metrics(swept: SweptPoints, rows: Sequence[PointRow]) -> list[MetricColumn]
     return [metric._replace(unit=swept.unit) for metric in metrics_of(swept.spec.plot, rows)]
 
 
-def _figures(swept: SweptPoints) -> list[ChartFigure]:
+def charts(swept: SweptPoints) -> list[ChartFigure]:
+    """Return the charts of the page: each metric against each varied option; the seed only if it is the only one."""
     spec = swept.spec
     done = [row for row in as_drawn(swept.rows, spec) if row.cells.get(HARVEST.column) is not None]
-    if not varied(done):
-        return []
-    return list(figures(done, _metrics(swept, done)))
+    options = varied(done)
+    names = [name for name in options if name != SEED] or list(options)
+    return [
+        _lines(done, metric, name, [other for other in names if other != name], options)
+        for metric in _metrics(swept, done)
+        for name in names
+    ]
 
 
 def _lead(rows: Sequence[PointRow], metric: MetricColumn) -> HtmlText | str:
@@ -259,15 +252,6 @@ def varied(rows: Sequence[PointRow]) -> dict[str, list[Value]]:
 def with_names(names: Iterable[str], cells: Cells) -> str:
     """Format option values for humans, each after the name of its option."""
     return ", ".join(f"{name} = {plain(value)}" for name, value in zip(names, cells, strict=True))
-
-
-def figures(rows: Sequence[PointRow], metrics: Sequence[MetricColumn]) -> Iterator[ChartFigure]:
-    """Yield a chart of each metric against each varied option; the seed only if it is the only one."""
-    options = varied(rows)
-    names = [name for name in options if name != SEED] or list(options)
-    for metric in metrics:
-        for name in names:
-            yield _lines(rows, metric, name, [other for other in names if other != name], options)
 
 
 def _lines(

@@ -6,7 +6,6 @@ explains them.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,10 +122,6 @@ class SweptPoints:
         more = len(self.warnings) - _MOST_WARNINGS
         if more > 0:
             yield f"further warnings, in sweep.json: {more:,}"
-
-    @abstractmethod
-    def summary(self) -> dict[str, Any]:
-        """Return the content of ``sweep.json``."""
 
 
 def rows_of(
