@@ -104,7 +104,7 @@ def _settings(asked: SimpleNamespace, given: Mapping[str, Any]) -> ReplaySetting
     """Return the settings from file and options; raise for ``--progress`` with the published rules."""
     settings = settings_of_kind(asked.config, given, ReplaySettings)
     if settings.semantics == PUBLISHED and given.get("progress") is not None:
-        fix = "omit it, or replay realistic"
+        fix = "omit it, or use --semantics realistic"
         raise BadValue("is unknown to the published rules", where=option_of("progress"), fix=fix)
     return settings
 

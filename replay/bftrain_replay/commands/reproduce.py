@@ -153,7 +153,7 @@ def _run(
     with unterminated(), interruption() as interrupted:
 
         def run(sweep: PreparedSweep, timed: bool) -> Sequence[PointRow]:  # noqa: FBT001 - a callback
-            with ShownProgress(out) as shown:  # anew for each sweep, which estimates its own end
+            with ShownProgress(out) as shown:  # estimates the end of one sweep
                 watch = sweep_watch(shown)
                 sweep.run(outcomes, executors[timed], retry_failed=True, watch=watch, stopping=interrupted)
             return sweep.swept(outcomes.known).rows

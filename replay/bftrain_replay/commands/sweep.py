@@ -30,7 +30,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _SLURM_JOBS: Final = 8
-_MOST_ROWS: Final = 50  # on a terminal; the file has all
+_MOST_ROWS: Final = 50  # rows on a terminal; the file has all
 _MOST_REASONS: Final = 5
 # Printed columns without ``plot``: of replays on logs, and of rounds and replays on clusters
 _PRINTED: Final = ("harvested", "coverage", "efficiency", "baseline_efficiency", "ceiling_efficiency", "makespan_s")

@@ -103,7 +103,7 @@ class MadeContent:
     part: EventLog | None = None
     command: Sequence[str] = ()
     more: Callable[[Path], None] = lambda _folder: None
-    place: ClassVar = "run"  # where errors about the content occur
+    place: ClassVar = "run"  # place of errors about the content
 
     def summary(self) -> Mapping[str, Any]:
         """Compute the content of ``summary.json``."""

@@ -21,7 +21,7 @@ from bftrain_replay.run.headline import efficiency_text, field_of, harvest_node_
 from bftrain_replay.run.task_figures import share_of
 from bftrain_replay.simulation.task_progress import SampleLoss
 
-PARTS: Final = {"mean": "mean", "p50": "median", "p95": "p95", "p99": "p99", "max": "max"}  # of a distribution
+PARTS: Final = {"mean": "mean", "p50": "median", "p95": "p95", "p99": "p99", "max": "max"}  # numbers of a distribution
 # Headings of the glossary, and pages for further reading
 GLOSSARY_PAGES: Final = {
     "Harvest": "docs/explanation/semantics.md#yardsticks",

@@ -95,7 +95,7 @@ def with_table(study: ReplayStudy, settings: ReplaySettings, files: ReplayFiles,
     """Return the study with its sensitivity table and advice; unchanged if ``run`` returns no outcomes."""
     settings = msgspec.structs.replace(settings, metrics="")  # the rows contain no metrics
     main = study.result.summary()
-    passes: dict[str, SweepPass] = {}  # by id: the table and the advice may share a variation
+    passes: dict[str, SweepPass] = {}  # passes by id: the table and the advice may share a variation
 
     def planned(variation: Variation, words: str) -> tuple[Variation, str]:
         if variation.settings is None:

@@ -36,7 +36,7 @@ from bftrain_replay.sweeping.sweep_passes import PassOutcome, Stopping, SweepPas
 Message = bytes | dict[str, float]
 
 _LOOK_EVERY_S: Final = 0.1
-_PATIENCE_S: Final = 5.0  # until a runner that closed the connection must have exited
+_PATIENCE_S: Final = 5.0  # seconds for a runner to exit after it closed the connection
 _MODULE: Final = "bftrain_replay.sweeping.local_executor"
 # Several passes that each take all cores for their arrays are slower than one, and threads make forking unsafe
 _ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")

@@ -241,4 +241,4 @@ def loaded(source: LogSource | TaskSource, seed: int) -> Any:  # noqa: ANN401 - 
     return _loaded(*input_key(source, seed))
 
 
-forget_inputs = _loaded.cache_clear  # because files may change between sweeps
+forget_inputs = _loaded.cache_clear  # files may change between sweeps

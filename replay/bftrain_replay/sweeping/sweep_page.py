@@ -38,7 +38,7 @@ from bftrain_replay.sweeping.sweep_table import (
     text_of,
 )
 
-MOST_ROWS: Final = 1000  # of the table on the page; the file has all
+MOST_ROWS: Final = 1000  # rows of the table on the page; the file has all
 
 
 def page(swept: SweptPoints, summary: dict[str, Any]) -> HtmlPage:
@@ -212,7 +212,7 @@ def _making(data: dict[str, Any]) -> HtmlTable:
 
 
 MOST_LINES: Final = 8  # number of distinguishable colours
-_MOST_WITH_OTHERS: Final = 4  # with more lines, ceiling and baseline are left out
+_MOST_WITH_OTHERS: Final = 4  # maximum lines that leave room for ceiling and baseline
 _LOG_FROM: Final = 15.0  # ratio of the largest to the smallest value from which on an axis is logarithmic
 _MOST_TICKS: Final = 12
 _REPLAY: Final = "replay"

@@ -128,7 +128,7 @@ class SweepPass(PassInputs, frozen=True, kw_only=True):
 
     id: str
     words: str
-    how: ReplaySettings | RoundSettings  # with absolute paths of plug-in files and tables
+    how: ReplaySettings | RoundSettings  # settings with absolute paths of plug-in files and tables
     edges_s: tuple[float, ...] = ()  # harvest intervals, in seconds since the start of the replayed part
     made_from: MadeFrom
 
@@ -214,7 +214,7 @@ class _Planner:
         if self._spec.yardsticks and not point.cluster:
             name = settings.objective
             if name not in self._objectives:  # resolving a file runs it
-                self._objectives[name] = throughput  # if it is unavailable, which the replay itself reports
+                self._objectives[name] = throughput  # a missing objective is reported by the replay itself
                 with suppress(BftrainError):
                     self._objectives[name] = resolve_objective(absolute_name(name, self._spec.document.folder))
             ideal = ideally(settings, self._objectives[name])

@@ -73,8 +73,8 @@ OPTIONS: Final = (*INPUTS, *SETTINGS)
 MOST_VALUES: Final = 100_000
 _RANGE_KEYS: Final = ("from", "to", "step")
 _DEFAULTS: Final = ReplaySettings()
-_SLACK: Final = 1e-9  # in steps: a range to 0.3 in steps of 0.1 includes 0.3
-_DIGITS: Final = 12  # of a range value: 0.3, not 0.30000000000000004
+_SLACK: Final = 1e-9  # fraction of a step: a range to 0.3 in steps of 0.1 includes 0.3
+_DIGITS: Final = 12  # digits of a range value: 0.3, not 0.30000000000000004
 
 
 def is_whole(option: str) -> bool:
@@ -185,7 +185,7 @@ class SweepSpec:
     fixed: Options
     cases: tuple[Options, ...]
     axes: Mapping[str, tuple[Value, ...]]
-    sources: Mapping[str, Mapping[str, LogSource | TaskSource]]  # by ``log`` or ``tasks``, and by name
+    sources: Mapping[str, Mapping[str, LogSource | TaskSource]]  # inputs of ``log`` and ``tasks``, by name
     yardsticks: bool  # whether to also replay a ceiling and a dedicated pool
     plot: tuple[str, ...]  # columns of the table that the page draws; none: the usual ones
 
