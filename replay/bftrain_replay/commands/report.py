@@ -52,7 +52,9 @@ def command(
     from bftrain_replay.saved_run import load_run
 
     if page is not None and page.suffix not in _SUFFIXES:
-        raise UsageError(f"'{page}' has neither suffix .html nor .json", where="-o", fix="use .html for a page, .json for a trace")
+        raise UsageError(
+            f"'{page}' has neither suffix .html nor .json", where="-o", fix="use .html for a page, .json for a trace"
+        )
     elsewhere = {form: target for form, target in (("svg", svg), ("png", png)) if target is not None}
     if page is not None and page.suffix == _TRACE:
         if elsewhere or title or static:
