@@ -12,7 +12,8 @@ from bftrain.cli.command_help import DocumentedCommand, heading
 from bftrain.cli.output import NarrowTable, Output, prints_results, table
 from bftrain.errors import UnknownName, UsageError
 from bftrain_datasets.commands.logfiles import FOLDER
-from bftrain_replay.commands.sweep import executor_of, finish, sweep_watch, worker_options
+from bftrain_replay.commands.shared_options import worker_options
+from bftrain_replay.commands.sweep import executor_of, finish, sweep_watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -60,3 +60,23 @@ def no_cache_option(function: Callable[P, R]) -> Callable[P, R]:
     return rare("no_cache", hint="BFTRAIN_NO_CACHE=1 in the environment")(
         click.option("--no-cache", is_flag=True)(function)
     )
+
+
+def worker_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Add the options that choose workers: ``--jobs``, ``--dask`` and ``--dask-option``."""
+    options = (
+        click.option("--jobs", type=click.IntRange(min=1), help="Number of workers [one per processor; slurm: 8]."),
+        click.option(
+            "--dask", metavar="ADDRESS|slurm", default="", help="Use this Dask cluster, or start one in Slurm jobs."
+        ),
+        click.option(
+            "--dask-option",
+            "dask_options",
+            metavar="NAME=VALUE",
+            multiple=True,
+            help="With slurm: an option of dask_jobqueue.SLURMCluster, such as queue=main.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -13,7 +13,7 @@ from bftrain.cli.settings import overwrite_option
 from bftrain.errors import BadConfig, Interrupted, PartlyFailed, UsageError
 from bftrain.text_formats import counted
 from bftrain_datasets.commands.logfiles import FILE, FOLDER
-from bftrain_replay.commands.shared_options import no_cache_option
+from bftrain_replay.commands.shared_options import no_cache_option, worker_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from bftrain_replay.sweeping.sweep import SweepResult, SweepStatus
     from bftrain_replay.sweeping.sweep_passes import PassExecutor
     from bftrain_replay.sweeping.sweep_table import PointRow
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 _SLURM_JOBS: Final = 8
 _MOST_ROWS: Final = 50  # rows on a terminal; the file has all
@@ -47,26 +44,6 @@ def sweep_watch(shown: ShownProgress) -> Callable[[SweepStatus], None]:
         shown.tell("", done, status.passes, lambda _: replays, lambda _: f"{replays}, {len(status.at_work)} at work")
 
     return watch
-
-
-def worker_options(function: Callable[P, R]) -> Callable[P, R]:
-    """Add the options that choose workers: ``--jobs``, ``--dask`` and ``--dask-option``."""
-    options = (
-        click.option("--jobs", type=click.IntRange(min=1), help="Number of workers [one per processor; slurm: 8]."),
-        click.option(
-            "--dask", metavar="ADDRESS|slurm", default="", help="Use this Dask cluster, or start one in Slurm jobs."
-        ),
-        click.option(
-            "--dask-option",
-            "dask_options",
-            metavar="NAME=VALUE",
-            multiple=True,
-            help="With slurm: an option of dask_jobqueue.SLURMCluster, such as queue=main.",
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
 
 
 @click.command(
