@@ -26,13 +26,13 @@ from bftrain.values.events import (
     TaskSubmitted,
 )
 
-_CALENDAR_S: Final = 1e8  # larger times are seconds since 1970, smaller ones since the start of a log
+_CALENDAR_S: Final = 1e8  # times from here on are seconds since 1970, smaller ones count from the start of a log
 _CHANGES: Final = {
-    TaskFinished: "is done",
-    TaskCancelled: "is cancelled",
-    TaskPaused: "is paused",
-    TaskResumed: "goes on",
-    TaskEdited: "was changed by its owner",
+    TaskFinished: "has finished",
+    TaskCancelled: "was cancelled",
+    TaskPaused: "was paused",
+    TaskResumed: "was resumed",
+    TaskEdited: "was edited by its owner",
 }
 
 
@@ -45,23 +45,22 @@ class StepFilter(msgspec.Struct, frozen=True, kw_only=True):
     until_s: float | None = None
 
     def wants(self, step: JournalStep) -> bool:
-        """Return whether a step is to be shown."""
+        """Return whether a step passes all filters."""
         at_s = time_of(step)
         if (self.since_s is not None and at_s < self.since_s) or (self.until_s is not None and at_s > self.until_s):
             return False
-        things = (*step.events, *_actions(step))
-        return (not self.tasks or any(_names_task(one, self.tasks) for one in things)) and (
-            not self.nodes or any(not set(self.nodes).isdisjoint(getattr(one, "nodes", ())) for one in things)
-        )
+        things, nodes = (*step.events, *_actions(step)), set(self.nodes)
+        has_task = not self.tasks or any(_names_task(one, self.tasks) for one in things)
+        return has_task and (not nodes or any(not nodes.isdisjoint(getattr(one, "nodes", ())) for one in things))
 
 
 def time_of(step: JournalStep) -> float:
-    """Return the time of a step's decision, or otherwise of its event."""
+    """Return the time of a step's decision, or without a decision of its last event."""
     return step.decision.time_s if step.decision is not None else step.events[-1].time_s
 
 
 def clock(time_s: float) -> str:
-    """Format a calendar time, or seconds of a log."""
+    """Format a calendar time, or seconds since the start of a log."""
     if time_s < _CALENDAR_S:
         return f"{time_s:g} s"
     return datetime.fromtimestamp(time_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
@@ -107,7 +106,7 @@ def _event(event: Event) -> str:
         case TaskMeasured(task=task):
             return f"task '{task}' was measured"
         case TaskEdited(renamed=name) if name:
-            return f"task '{event.task}' {_CHANGES[TaskEdited]}, and is called '{name}' now"
+            return f"task '{event.task}' {_CHANGES[TaskEdited]}, and is now called '{name}'"
         case _:
             return f"task '{event.task}' {_CHANGES[type(event)]}"
 
