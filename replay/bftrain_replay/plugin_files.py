@@ -18,14 +18,14 @@ from bftrain import parts
 S = TypeVar("S", bound=msgspec.Struct)
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
-# The settings that may name a file (some runs lack a few), and the function that makes the name portable
+# The settings that name parts (replays and rounds lack a few), and the function that makes file names in them absolute
 _NAMING: Final[Mapping[str, Callable[[str, Path | None], str]]] = {
     "objective": parts.absolute_name,
-    "policy": parts.absolute_name,
+    "policy": parts.absolute_admission,
     "admission": parts.absolute_admission,
     "metrics": parts.absolute_metrics,
 }
-TABLES: Final = ("pairs", "phases")  # settings that name a table
+TABLES: Final = ("pairs", "phases")  # settings that name a table of speeds
 
 
 def from_anywhere(settings: S, folder: Path | None = None) -> S:
@@ -57,26 +57,26 @@ def files(settings: msgspec.Struct) -> Iterator[Path]:
 
 
 def names_in(option: str, value: str) -> list[str]:
-    """Return the names of parts in a setting: metrics are a list, and an admission may carry settings."""
+    """Return the names of parts in a setting: metrics are a list; a policy or an admission may have parameters."""
     if option == "metrics":
         return [name.strip() for name in value.split(",")]
-    return [parts.name_of(value) if option == "admission" else value]
+    return [parts.name_of(value) if option in {"policy", "admission"} else value]
 
 
 def sha256(settings: msgspec.Struct) -> str:
-    """Return the SHA-256 of the files and of user modules they import; "" without readable files."""
+    """Return the SHA-256 of the plug-in files and of user modules they import; "" without readable files."""
     read = dict.fromkeys(file for named in files(settings) if named.is_file() for file in (named, *_imported_by(named)))
     found = [hashlib.sha256(file.read_bytes()).hexdigest() for file in read]
     return found[0] if len(found) == 1 else hashlib.sha256(" ".join(found).encode()).hexdigest() if found else ""
 
 
 def _imported_by(file: Path) -> Iterator[Path]:
-    """Yield the files of all modules and packages that a file imports, directly or not, without installed packages."""
+    """Yield the files of all modules that a file imports, directly or not, except those of installed packages."""
     seen, open_files = set[str](), [file]
     while open_files:
         try:
             nodes = list(ast.walk(ast.parse(open_files.pop().read_bytes())))
-        except (SyntaxError, ValueError):  # reported when the file is loaded
+        except (SyntaxError, ValueError):  # loading the file reports it
             continue
         named = [each.name for node in nodes if isinstance(node, ast.Import) for each in node.names]
         named += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
@@ -88,7 +88,7 @@ def _imported_by(file: Path) -> Iterator[Path]:
 
 
 def _source_of(name: str) -> list[Path]:
-    """Return the files of a module or package; empty if it is installed, since versions identify it."""
+    """Return the files of a module or package; none if it is installed, since such files are not edited."""
     spec = PathFinder.find_spec(name)  # locates the module without importing it
     origin = Path(spec.origin) if spec is not None and spec.origin is not None else None
     if origin is None or origin.suffix != ".py" or name.startswith("bftrain"):
