@@ -32,7 +32,7 @@ from bftrain_replay.sweeping.alternatives import ReplayFiles, runner, with_table
 
 T = TypeVar("T")
 
-_TABLE: Final = "sensitivity"  # its name for watchers
+_TABLE: Final = "sensitivity"  # name of the replays of the sensitivity table for ``watch``
 
 
 def replay(
@@ -51,14 +51,14 @@ def replay(
     Without ``tasks`` identical trials are replayed, more than the log's idle nodes can finish.
 
     ``options`` are settings by name, such as ``max_tasks=10``, and override ``settings``. ``max_tasks="auto"`` sets the
-    limit beyond which more competing tasks add less than 1 % to the proven bound. ``objective`` is a name, or a
-    function ``(task, sizes) -> values``. ``watch(replay, simulated_seconds, decisions)`` is called at every moment;
-    return False to stop. ``baseline`` is the name of another solver to replay for comparison. With ``sensitivity`` the
-    usual alternative assumptions and candidate setting changes are also replayed, in separate processes; this takes
-    about four times as long on two processors.
+    limit beyond which twice as many competing tasks add less than 1 % to the proven bound. ``objective`` is a name, or
+    a function ``(task, sizes) -> values``. ``watch(replay, simulated_seconds, decisions)`` is called as the replays
+    advance; return False to stop. ``baseline`` is the name of another solver to replay for comparison. With
+    ``sensitivity`` the usual alternative assumptions and candidate setting changes are also replayed, in separate
+    processes; this takes about four times as long on two processors.
 
     Raises :class:`bftrain.errors.UsageError` for an unknown setting, :class:`bftrain.errors.BadInput` for an invalid
-    log, task, value, name or objective, and ``OSError`` for an unreadable file.
+    log, task, value, name or objective, or a missing file, and ``OSError`` for an unreadable file.
 
     >>> from bftrain import replay
     >>> done = replay("log.npz", "tasks.toml", progress="disk:300")
@@ -108,8 +108,8 @@ def _with_table(done: ReplayStudy, how: ReplaySettings, source: InputSource, wat
     """Return the study with its sensitivity table; inputs given as values are written to files for the workers."""
     span_s = done.part.span_s
 
-    def going(over: float, of: int) -> bool:
-        return watch is None or watch(_TABLE, span_s * over / of, int(over))
+    def going(finished: float, count: int) -> bool:
+        return watch is None or watch(_TABLE, span_s * finished / count, int(finished))
 
     with tempfile.TemporaryDirectory(prefix="bftrain-") as folder:
         log_file, task_file = Path(source.log or f"{folder}/log.npz"), Path(source.tasks) if source.tasks else None

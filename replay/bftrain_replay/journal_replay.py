@@ -1,8 +1,8 @@
 """A journal as a log of idle nodes and tasks, and its replay: every step is decided again, and accounted for.
 
 Log and tasks are replay inputs, so a site can test other settings on its own past. In the replay of a journal, sizes,
-waits and node-time are the recorded ones. A journal contains decisions, and only the sum of a task's reports. Samples
-are therefore computed from the curves, scaled to this sum where known.
+waits and node-time are the recorded ones. A journal does not record progress, so samples are computed from the curves.
+The file of a live run also has the total that each task reported, to which its curve is then scaled.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ _MEASURED = ("curve", "curves", "grow_cost_s", "shrink_cost_s", "start_cost_s")
 class JournalEvents:
     """A journal as a log and tasks. Task times count from the log's start.
 
-    Tasks are ordered by submission. A task has the curve and costs that were known last. A reused name has a number
-    appended; ``names`` are those in the journal.
+    Tasks are ordered by submission, and have the curve and costs that were known last. A reused name gets a number;
+    ``names`` are the latest names in the journal.
     """
 
     log: EventLog
@@ -63,7 +63,7 @@ class JournalEvents:
     names: tuple[str, ...]
 
     def paced(self, paces: Mapping[str, float]) -> JournalEvents:
-        """Return the same with tasks that are this many times as fast, by name."""
+        """Return the same with tasks that are this many times as fast, by task name."""
         paced = []
         for spec in self.tasks:
             pace = paces.get(spec.name, 1.0)
@@ -136,10 +136,10 @@ class _Reading:
             known["batch"] = replace(batch, noise_scale=event.noise_scale)
         self.tasks[place] = replace(self.tasks[place], **known)
 
-    def tell_kinds(self, nodes: Iterable[str]) -> dict[str, str] | None:
-        """Return the kind of every node, if nodes have kinds.
+    def name_kinds(self, nodes: Iterable[str]) -> dict[str, str] | None:
+        """Return the kind of every node, or ``None`` if no node has a kind.
 
-        Nodes without a kind then get a kind with an unused name, on which tasks keep their speed.
+        Nodes without a kind get one with an unused name, and tasks a curve for it: their speed stays the same.
         """
         kinds = {node: self.kinds.get(node, ANY_KIND) for node in nodes}
         named = {kind for kind in kinds.values() if kind != ANY_KIND}
@@ -162,10 +162,11 @@ def _unused_name(name: str, used: Container[str]) -> str:
 
 
 def recorded(journal: Journal) -> JournalEvents:
-    """Read a whole journal; raise ``BadInput`` if the files with its first steps are gone."""
+    """Read a whole journal; raise ``BadInput`` if its first steps were removed."""
     if journal.first:
-        what = f"steps 1 to {journal.first} were removed from the journal; a copy is in its folder archive"
-        raise BadInput(what, where=str(journal.path), fix="put them back, or take a journal that has them")
+        what = f"steps 1 to {journal.first} were removed from the journal"
+        fix = "name the oldest copy in the folder archive next to it, which starts at step 1"
+        raise BadInput(what, where=str(journal.path), fix=fix)
     reading, begin_s, end_s = _Reading(journal.settings.max_failures), None, 0.0
     later = {stood.step: stood.settings.max_failures for stood in journal.restart_snapshots()}
     reading.max_failures = later.get(0, reading.max_failures)
@@ -180,8 +181,8 @@ def recorded(journal: Journal) -> JournalEvents:
     if begin_s is None:
         raise BadInput("contains no event", where=str(journal.path))
     made_with = journal.settings_now
-    if isinstance(made_with, LiveSettings) and made_with.policy:  # rounds of a simulation start with the log
-        begin_s -= begin_s % made_with.round_s
+    if isinstance(made_with, LiveSettings) and made_with.policy:
+        begin_s -= begin_s % made_with.round_s  # rounds of a simulation count from the start of the log
     provenance = LogProvenance(made_by="journal", sources=(ProvenanceSource.of(journal.path),))
     nodes = sorted({node for _, joined, left in reading.changes for node in (*joined, *left)})
     log = log_from_pool_changes(
@@ -190,7 +191,7 @@ def recorded(journal: Journal) -> JournalEvents:
         begin_s=begin_s,
         end_s=end_s,
         provenance=provenance,
-        kinds=reading.tell_kinds(nodes),
+        kinds=reading.name_kinds(nodes),
     )
     # Make task times count from the log's start
     moved = []
@@ -234,7 +235,7 @@ def rerun(
     settings = ReplaySettings.of(made_with)
     parts = check_parts(settings, baseline)
     if isinstance(made_with, LiveSettings) and made_with.policy:
-        settings = replace(settings, solver=made_with.policy)
+        settings = replace(settings, solver=made_with.policy)  # named as the decider in the figures
     if reported:
         # Speed ratio of each task to its curve, where known
         _, followed = process_steps(journal, events, decide_again=False)
@@ -264,11 +265,11 @@ class JournalEngine(Engine):
         super().__init__(events.log, events.tasks, again.harvester, rules, DecisionDelay(), None, records)
         self._path, self._again, self._watch = journal.path, again, watch
         self._present: dict[str, TaskProgress] = {}  # unfinished tasks by current name
-        self.work_samples: dict[str, float] = {}  # samples of each finished task
+        self.work_samples: dict[str, float] = {}  # samples done by each task that finished, was cancelled or failed
         self.differences: list[Difference] = []
 
     def _moments(self) -> tuple[float, EndReason]:
-        """Process the steps; return the last moment and whether the log was over then."""
+        """Process the steps; return the last moment, and ``UNTIL`` if that is the end of the log."""
         self._latest_s = 0.0
         for step in self._again.steps():
             with readable_errors(self._path, step.step):
@@ -310,7 +311,7 @@ class JournalEngine(Engine):
         match event:
             case TaskSubmitted() if event.spec.name not in self._present:
                 spec = self._specs[len(self._arrived)]
-                task = self._semantics.progress(spec, self._speeds_of(spec, spec.curve), now_s)
+                task = self._rules.progress(spec, self._speeds_of(spec, spec.curve), now_s)
                 task.losses = self._losses
                 self._arrived[spec.name] = self._present[event.spec.name] = task
                 self._unfinished += 1
@@ -347,6 +348,6 @@ class JournalEngine(Engine):
         self._pool = self._again.harvester.pool_size
         if self._kinds is not None:
             holding = ((task, self._kind[task.spec.name]) for task in self._present.values() if task.size)
-            self._kinds = NodesByKind.standing(self._log, self._again.harvester.pool, holding)
+            self._kinds = NodesByKind.counted(self._log, self._again.harvester.pool, holding)
         names = {name: task.spec.name for name, task in self._present.items()}
         return self._unused({names.get(name, name): size for name, size in decision.sizes.items()})

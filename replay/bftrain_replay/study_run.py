@@ -28,7 +28,7 @@ from bftrain_replay.study.study import ReplayStudy
 
 # Measured by a real clock, so different in every run
 MEASURED: Final = frozenset(MeasuredTimings.__struct_fields__)
-# Not part of the figures' sum: these, figures of the inputs alone or left out by --quick, and descriptions in words
+# Left out of figures_sha256: these, figures of the inputs alone, figures that --quick omits, and sentences
 _NOT_SUMMED: Final = MEASURED | {
     "sensitivity", "advice", "tried_without_gain", "headline", "weekly", "doubtful", *BOUND_FIGURES,
 }  # fmt: skip

@@ -22,7 +22,7 @@ from bftrain import (
     build_harvester,
 )
 from bftrain_replay.simulation import engine
-from bftrain_replay.simulation.rules import DecisionDelay, semantics_of
+from bftrain_replay.simulation.rules import DecisionDelay, rules_of
 from bftrain_replay.simulation.run_records import AllocationRecorder
 from tests.helpers.transitions import log_from_transitions
 
@@ -37,6 +37,8 @@ def node_names(form: str, count: int, in_one: int = 2) -> list[str]:
 class NamedAlone:
     """Hides from the engine that a Harvester decides."""
 
+    uses_work_left = chooses_batches = False
+
     def __init__(self, harvester: Harvester) -> None:
         self._harvester = harvester
 
@@ -50,13 +52,13 @@ class NamedAlone:
 def outcome(log: EventLog, specs: Sequence[TaskSpec], given_settings: ReplaySettings, *, compiled: bool) -> list[Any]:
     """Return all that a replay finds, or its error."""
     harvester, recorded = build_harvester(given_settings), AllocationRecorder(log.node_names)
-    rules = semantics_of(given_settings, log.times - log.start_s)
+    rules = rules_of(given_settings, log.times - log.start_s)
     try:
         done = engine.run(
             log,
             specs,
             harvester if compiled else NamedAlone(harvester),
-            semantics=rules,
+            rules=rules,
             decision_delay=DecisionDelay.of(given_settings),
             allocations=recorded,
         )

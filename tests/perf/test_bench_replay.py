@@ -48,6 +48,8 @@ KEPT = tuple(f"kept{number}" for number in range(TASKS))
 class FixedPlan:
     """Starts every task on a node that stays, and then decides nothing any more."""
 
+    uses_work_left = chooses_batches = False
+
     def __init__(self) -> None:
         self._pool = 0
         self._sizes: dict[str, int] = {}

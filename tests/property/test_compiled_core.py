@@ -120,9 +120,9 @@ def test_what_the_knapsack_declines_is_the_harvesters(
 @given(logs(), tasks(), chosen)
 def test_classes_and_fits_are_forgotten(log: EventLog, specs: list[TaskSpec], given_settings: ReplaySettings) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(compiled_core, "_FEWEST", 1)
+        patched.setattr(compiled_core, "_CLASSES_PER_TASK", 1)
         patched.setattr(compiled_core, "_LEAST_CLASSES", 1)
-        patched.setattr(compiled_core, "_FITS", 1)
+        patched.setattr(compiled_core, "_MOST_FITS", 1)
         same(log, specs, given_settings)
 
 

@@ -40,6 +40,8 @@ LOST = {"preemption": 0.0, "rescaling": 0.0, "start_up": 0.0}
 class Recorder:
     """A Harvester that takes down what it says, and when."""
 
+    uses_work_left = chooses_batches = False
+
     def __init__(self, harvester: Harvester) -> None:
         self._harvester = harvester
         self.said: list[tuple[float, Action]] = []

@@ -32,12 +32,13 @@ from bftrain_solvers.exact import ExactSolver
 from bftrain_solvers.knapsack.compiled_allocation import CompiledAllocation
 from bftrain_solvers.knapsack.compiled_knapsack import compiled_library
 
-_LARGEST_TABLE: Final = 2**20  # numbers; larger ones are the Harvester's
-_LEAST_CLASSES: Final = 64  # kept in memory, and
-_FEWEST: Final = 4  # times as many as tasks compete
-_FITS: Final = 64  # cost fits
+_LARGEST_TABLE: Final = 2**20  # numbers in a value table; the Harvester decides if it would be larger
+# There is room for 64 classes of tasks, and for four times as many as tasks may compete
+_LEAST_CLASSES: Final = 64
+_CLASSES_PER_TASK: Final = 4
+_MOST_FITS: Final = 64  # cost fits in memory
 _CLASS_FIELDS: Final = ("curve", "min_nodes", "max_nodes", "grow_cost_s", "shrink_cost_s", "start_cost_s")
-# Fields of tasks that change between decisions, and those that do if the task has work or a deadline
+# Fields of competing tasks that change between decisions; those of _TIMED only if the task has work or a deadline
 _CHANGING: Final = {"size", "grow_cost_s", "shrink_cost_s", "start_cost_s"}
 _TIMED: Final = {"work_left_samples": "work_samples", "deadline_in_s": "deadline_s"}
 
@@ -84,7 +85,7 @@ def compiled_core(
 
 
 def _reads_constants(values: RowValues, tasks: Iterable[TaskSpec], stride: int) -> bool:
-    """Return whether the values of tasks depend on nothing that changes; learn what they depend on."""
+    """Return whether the values of tasks depend on constants only; ``values`` learns on which fields they depend."""
     seen = set[object]()
     read, key_of = set[str](), _key_of_spec(values)
     for spec in tasks:
@@ -93,7 +94,7 @@ def _reads_constants(values: RowValues, tasks: Iterable[TaskSpec], stride: int) 
             seen.add(key)
             try:
                 values.values(competing_task(spec, 0, None), _sizes(spec, stride))
-            except BadObjective:  # perhaps this task never competes
+            except BadObjective:  # the Harvester raises it only if this task ever competes
                 return False
             if read != values.read:
                 read, key_of = {*values.read}, _key_of_spec(values)
@@ -153,7 +154,7 @@ class CompiledCore:
         """The tasks that compete."""
         return self._competing
 
-    # -- events, in the sequence in which the Harvester processes those of a moment: ends of tasks may come first
+    # -- events, called in the Harvester's sequence for the events of a moment; finished tasks may come first
 
     def pass_time(self, now_s: float | None, pool: int, departures: int) -> None:
         """Observe that ``pool`` nodes were idle until now; without any event (``None``), until the last time."""
@@ -198,10 +199,10 @@ class CompiledCore:
         if self._classes.full:
             self._classes.clear()
             entered = self._competing
-        for each in entered:
-            spec = self._specs[each]
-            self.allocation.arrays["minimum"][each] = spec.min_nodes
-            self.allocation.arrays["row_class"][each] = self._classes.of(spec)
+        for number in entered:
+            spec = self._specs[number]
+            self.allocation.arrays["minimum"][number] = spec.min_nodes
+            self.allocation.arrays["row_class"][number] = self._classes.of(spec)
 
     # -- decisions
 
@@ -259,7 +260,7 @@ class _TaskClasses:
     def __init__(self, allocation: CompiledAllocation, values: RowValues, competing: int, stride: int) -> None:
         self._allocation, self._values, self._stride = allocation, values, stride
         self._key_of = _key_of_spec(values)
-        self._most = max(_LEAST_CLASSES, _FEWEST * competing)
+        self._most = max(_LEAST_CLASSES, _CLASSES_PER_TASK * competing)
         self._worth = np.zeros((self._most, stride))
         self._greatest = np.zeros(self._most)
         self._largest = np.zeros(self._most, dtype=np.int64)
@@ -270,8 +271,8 @@ class _TaskClasses:
         """Forget all classes."""
         self._number: dict[object, int] = {}
         self._examples: list[TaskSpec] = []
-        self._costs_s: dict[CostFit | None, tuple[int, NDArray[np.float64]]] = {}  # number of classes done, costs
-        self._used: tuple[CostFit | None, int] | None = None  # the fit, and how many classes have its costs
+        self._costs_s: dict[CostFit | None, tuple[int, NDArray[np.float64]]] = {}  # by fit: costs of the first classes
+        self._used: tuple[CostFit | None, int] | None = None  # the fit in use, and the number of classes with its costs
 
     @property
     def full(self) -> bool:
@@ -296,7 +297,7 @@ class _TaskClasses:
         now = fit, len(self._examples)
         if now == self._used:
             return
-        if fit not in self._costs_s and len(self._costs_s) >= _FITS:
+        if fit not in self._costs_s and len(self._costs_s) >= _MOST_FITS:
             self._costs_s.clear()
         done, costs_s = self._costs_s.get(fit) or (0, np.zeros((self._most, 3)))
         for number, spec in enumerate(self._examples[done:], done):

@@ -46,7 +46,7 @@ from bftrain_solvers.knapsack.compiled_allocation import (
 
 KeepGoing = Callable[[float, int], bool]
 
-# Events of checked logs and tasks are changed copies of these
+# Templates of events: their copies are not checked again, since the log and the tasks are
 _LEFT: Final = NodesLeft(time_s=0.0, nodes=("node",))
 _JOINED: Final = NodesJoined(time_s=0.0, nodes=("node",))
 _FINISHED: Final = TaskFinished(time_s=0.0, task="task")
@@ -64,8 +64,8 @@ class EngineRun:
     losses: LossTimes
     wall_s: float
     allocations: AllocationRecorder | None = None
-    pools: Mapping[str, NDArray[np.int64]] | None = None  # idle nodes in each stretch of the ledger, where kinds differ
-    ended: EndReason | None = None  # stop reason where nodes never leave; otherwise the log finished
+    pools: Mapping[str, NDArray[np.int64]] | None = None  # idle nodes of each kind in the ledger's intervals
+    ended: EndReason | None = None  # stop reason on a fixed cluster
 
 
 def pools_at(log: EventLog, times_s: NDArray[np.float64]) -> dict[str, NDArray[np.int64]] | None:
@@ -81,7 +81,7 @@ def run(
     tasks: Sequence[TaskSpec],
     decider: Harvester,
     *,
-    semantics: ReplayRules | None = None,
+    rules: ReplayRules | None = None,
     decision_delay: DecisionDelay | None = None,
     keep_going: KeepGoing | None = None,
     allocations: AllocationRecorder | None = None,
@@ -97,7 +97,7 @@ def run(
     twice = checks.repeated([spec.name for spec in tasks])
     if twice is not None:
         raise BadInput(f"two tasks are called '{twice}'", where="tasks", fix="give every task its own name")
-    rules = semantics or ReplayRules()
+    rules = rules or ReplayRules()
     given = (log, tasks, decider, rules, decision_delay or DecisionDelay(), keep_going, allocations)
     believed = rules.wrong.believed if rules.wrong is not None else None
     core = None
@@ -114,17 +114,16 @@ class Engine:
         log: EventLog,
         tasks: Sequence[TaskSpec],
         decider: Harvester,
-        semantics: ReplayRules,
+        rules: ReplayRules,
         decision_delay: DecisionDelay,
         keep_going: KeepGoing | None,
         allocations: AllocationRecorder | None,
     ) -> None:
         self._log, self._specs, self._decider = log, tasks, decider
-        self._semantics, self._decision_delay, self._keep_going = semantics, decision_delay, keep_going
+        self._rules, self._decision_delay, self._keep_going = rules, decision_delay, keep_going
         self._allocations = allocations
-        self._tells_work_left = bool(getattr(decider, "uses_work_left", False))
-        self._chooses_batches = bool(getattr(decider, "chooses_batches", False))
-        self._timeline = semantics.timeline(log, tasks)
+        self._tells_work_left, self._chooses_batches = decider.uses_work_left, decider.chooses_batches
+        self._timeline = rules.timeline(log, tasks)
         self._kinds = NodesByKind(log) if log.kind_names else None
         self._kind: dict[str, str] = {}  # kind of each task's current or latest nodes, on logs with kinds
         self._ledger = Ledger(PLAIN if self._kinds is None else UnusedReason)
@@ -135,10 +134,10 @@ class Engine:
         self._unfinished = 0
         self._latest_s = -math.inf  # the latest moment that was handled
         self._pool = self._used = self._running = 0
-        self._full_size = 0  # nodes that all running tasks would hold at their maximum
+        self._full_size = 0  # sum of the largest sizes of all running tasks
         self._changed: dict[TaskProgress, None] = {}
-        self._advancing: dict[str, TaskProgress] = {}  # kept only for a decision maker that uses the work left
-        self._batch_specs: dict[str, TaskSpec] = {}  # the tasks that arrived with them
+        self._advancing: dict[str, TaskProgress] = {}  # filled only if decisions use the tasks' work left
+        self._batch_specs: dict[str, TaskSpec] = {}  # tasks that set batches, as they arrived
         self._speeds: dict[tuple[SpeedCurve, int], list[float]] = {}
 
     def run(self, *, fixed: bool = False) -> EngineRun:
@@ -206,9 +205,9 @@ class Engine:
         """Divide the pool again; return the reasons for unused nodes."""
         if self._tells_work_left:
             self._decider.absorb(*self._work_left(now_s))
-        if self._semantics.learnt is not None:
+        if self._rules.learnt is not None:
             running = (task for task in self._arrived.values() if task.size and task.finish_s is None)
-            self._decider.absorb(*self._semantics.learnt.measured(running, self._kind, now_s))
+            self._decider.absorb(*self._rules.learnt.measured(running, self._kind, now_s))
         begun = perf_counter()
         decision = self._decider.decide(now_s)
         self._decisions.add(decision, perf_counter() - begun)
@@ -229,7 +228,7 @@ class Engine:
         if self._kinds is not None:
             self._kinds.leave(left)
         events: list[Event] = [unchecked(_LEFT, time_s=now_s, nodes=left)] if left else []
-        if events and self._semantics.losses_first:
+        if events and self._rules.losses_first:
             self._absorb(events, now_s)
             self._reschedule_finishes()
             events = []
@@ -242,23 +241,23 @@ class Engine:
                 self._kinds.join(kind, len(nodes))
         for spec in self._timeline.arrivals_at(now_s):
             believed = self._arrive(spec, now_s)
-            if self._semantics.learnt is not None:
-                self._semantics.learnt.submitted(spec, believed)
+            if self._rules.learnt is not None:
+                self._rules.learnt.submitted(spec, believed)
             events.append(TaskSubmitted(time_s=now_s, spec=believed))
         self._absorb(events, now_s)
 
     def _arrive(self, spec: TaskSpec, now_s: float) -> TaskSpec:
         """Add an arriving task; return it as decisions believe it to be."""
         advances = self._by_progress(spec)
-        task = self._semantics.progress(advances, self._speeds_of(advances, advances.curve), now_s)
+        task = self._rules.progress(advances, self._speeds_of(advances, advances.curve), now_s)
         task.losses, task.number = self._losses, len(self._arrived)
         if spec.batch is not None:
             self._batch_specs[spec.name] = spec
-        if spec.spread is not None:
-            task.spread = SpreadNodes(advances, self._semantics.place_of)
+        if advances.spread is not None:
+            task.spread = SpreadNodes(advances.spread, self._rules.place_of)
         self._arrived[spec.name] = task
         self._unfinished += 1
-        wrong = self._semantics.wrong
+        wrong = self._rules.wrong
         return spec if wrong is None else wrong.believed(spec)
 
     def _absorb(self, events: Sequence[Event], now_s: float) -> None:
@@ -348,7 +347,10 @@ class Engine:
                 self._advancing[name] = task
 
     def _common_kind(self, nodes: Sequence[str]) -> str:
-        return "" if self._kinds is None else self._kinds.of(nodes)
+        kinds = {self._log.kind_of[node] for node in nodes}
+        if len(kinds) != 1:
+            raise Fault(f"nodes of {len(kinds)} kinds are given to one task: {', '.join(sorted(kinds))}")
+        return kinds.pop()
 
     def _count(self, task: TaskProgress, before: int) -> None:
         """Count the nodes of a task that had ``before`` nodes."""
@@ -371,7 +373,7 @@ class Engine:
         )
 
     def _fill_up(self) -> None:
-        """Account for the rest of a log without tasks."""
+        """Account for the rest of the log after the last task."""
         if self._unfinished or self._timeline.arrivals_left:
             return
         times = self._log.times - self._log.start_s
@@ -382,27 +384,27 @@ class Engine:
 
 
 class _CompiledEngine(Engine):
-    """The same with a compiled core in place of the decision maker: nodes and tasks are numbers."""
+    """One replay, decided by a compiled core, for which nodes and tasks are numbers."""
 
     def __init__(self, core: CompiledCore, *given: Any) -> None:  # noqa: ANN401 - those of the engine
         super().__init__(*given)
         self._core = core
         self._tasks: list[TaskProgress] = []  # tasks by number
-        self._recorded: list[int] = []  # the numbers of tasks among the recorded allocations, or -1
+        self._recorded: list[int] = []  # each task's number in the recorded allocations; -1 before its first start
 
     def _take_in(self, now_s: float) -> None:
         core, pool = self._core, self._pool
         change = self._timeline.nodes_at(now_s)
         left = change[0].end - change[0].first if change is not None else 0
         happened = change is not None
-        if change is not None and left and self._semantics.losses_first:
+        if change is not None and left and self._rules.losses_first:
             self._apply_numbers(core.leave(change[0], now_s), now_s)
             self._reschedule_finishes()
         for task in self._timeline.finishes_at(now_s):
             self._finish(task, now_s)
             happened = True
         if change is not None:
-            if left and not self._semantics.losses_first:
+            if left and not self._rules.losses_first:
                 self._apply_numbers(core.leave(change[0], now_s), now_s)
             core.join(change[1], now_s)
             self._pool += change[1].end - change[1].first - left
@@ -418,7 +420,7 @@ class _CompiledEngine(Engine):
     def _decide(self, now_s: float) -> dict[UnusedReason, int]:
         begun = perf_counter()
         step = self._core.decide(now_s)
-        self._note(step, now_s, begun)
+        self._record(step, now_s, begun)
         self._decision_delay.decided(now_s, step.solve_s)
         self._apply_numbers(step.actions, now_s)
         self._store_allocations()
@@ -432,8 +434,8 @@ class _CompiledEngine(Engine):
         names = (tasks[number].spec.name for number in self._core.competing)
         return dict(zip(names, allocation.sizes(), strict=True))
 
-    def _note(self, step: Step, now_s: float, begun: float) -> None:
-        """Record a decision."""
+    def _record(self, step: Step, now_s: float, begun: float) -> None:
+        """Record a decision that was requested at ``begun`` on the wall clock."""
         numbers = iter(step.size_changes)
         changes = [(self._tasks[number].spec.name, size) for number, size in zip(numbers, numbers, strict=True)]
         nodes, choice = (self._pool, self._core.allocation.state.used), step.choice
@@ -489,7 +491,7 @@ class _CompiledEngine(Engine):
         self._core.finish(task.number, now_s)
 
     def _store_allocations(self, least: int = STORED_AT_ONCE) -> None:
-        """Add finished allocations to the recorded ones, if there are enough for a batch."""
+        """Record finished allocations, if there are at least so many."""
         if self._allocations is not None and (found := self._core.allocation.finished(least)) is not None:
             task, node, from_s, to_s = found
             self._allocations.add_finished(np.array(self._recorded, dtype=np.int32)[task], node, from_s, to_s)

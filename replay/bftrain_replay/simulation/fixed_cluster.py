@@ -51,7 +51,7 @@ class FixedCluster:
         """Raise for a stop time that lets no task finish."""
         if self.until_s is not None and not 0.0 < self.until_s < math.inf:
             what = f"must be a finite number above 0, not {self.until_s:g}"
-            raise BadValue(what, where="Cluster.until_s", fix="omit it to continue until all tasks are done")
+            raise BadValue(what, where="FixedCluster.until_s", fix="omit it to continue until all tasks are done")
 
     @property
     def text(self) -> str:

@@ -3,8 +3,8 @@
 The ledger has one row for each interval between two moments: the numbers of idle nodes, of allocated nodes, and of
 unused nodes by reason. :meth:`Ledger.check` verifies that the rows add up to the log.
 
-The harvest is recorded at the boundaries of a fixed number of equal intervals of a log. Recording is free between
-boundaries, and at a boundary it checks only tasks that may have advanced.
+The harvest is recorded at the boundaries of equal intervals of the run. This costs nothing between boundaries, and at a
+boundary only tasks that may have advanced are looked at.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ class UnusedReason(StrEnum):
     OTHER_KIND = "other_kind"  # tasks that want more can only use other kinds, or have nodes of another kind
 
 
-PLAIN: Final = tuple(
-    reason for reason in UnusedReason if reason is not UnusedReason.OTHER_KIND
-)  # reasons in uniform clusters
+# The reasons where nodes have no kinds
+PLAIN: Final = tuple(reason for reason in UnusedReason if reason is not UnusedReason.OTHER_KIND)
 
 
 class Ledger:
@@ -112,7 +111,7 @@ class Ledger:
         used, unused = self.used_node_s, self.unused_node_s
         idle = idle_node_s(log, self.end_s)
         _same("used and unused node-seconds", math.fsum((used, *unused.values())), "the log's idle time", idle)
-        _same("node-seconds of the tasks", math.fsum(held_node_s), "those used", used)
+        _same("node-seconds of the tasks", math.fsum(held_node_s), "the used node-time", used)
 
     def _total(self, column: str) -> float:
         durations = np.diff(self.times_s, append=self.end_s)
@@ -130,7 +129,7 @@ def _same(what: str, left: float, other: str, right: float) -> None:
         raise Fault(f"{what} are {left!r}, but {other} is {right!r}", where="ledger")
 
 
-STRETCHES: Final = 1000  # more than a chart has room for
+STRETCHES: Final = 1000  # intervals: more than a chart has room for
 _SHORTEST_S: Final = 1.0  # minimum interval while the run length is unknown
 
 
@@ -138,7 +137,7 @@ class HarvestOverTime:
     """Records the growth of the harvest in a run of ``span_s`` seconds. Times are seconds since the log's start.
 
     With an unknown run length (``None``), intervals are short at first, and pairs are merged whenever there are twice
-    the wanted number.
+    ``STRETCHES`` of them.
     """
 
     __slots__ = ("_advancing", "_done", "_ends", "_growing", "_samples", "next_s")
@@ -159,10 +158,7 @@ class HarvestOverTime:
         self._advancing.update(dict.fromkeys(tasks))
 
     def sample_until(self, now_s: float) -> None:
-        """Record the harvest at all interval boundaries before ``now_s``.
-
-        State is unchanged since the last event.
-        """
+        """Record the harvest at all interval boundaries before ``now_s``; tasks have not changed since the last one."""
         while self.next_s < now_s:
             self._look(self.next_s)
             if self._growing and len(self._samples) == len(self._ends):
@@ -172,7 +168,7 @@ class HarvestOverTime:
             self.next_s = self._ends[place] if place < len(self._ends) else math.inf
 
     def close(self, now_s: float) -> None:
-        """Close the run at ``now_s``, possibly within an interval."""
+        """Finish at ``now_s``, possibly within an interval."""
         self._look(now_s)
         self._ends[len(self._samples) - 1 :] = [now_s]
         self._advancing, self._done, self.next_s = {}, {}, math.inf

@@ -15,9 +15,9 @@ MEMORY: Final = "memory"
 COPIES: Final = "copies"
 DISK: Final = "disk"
 TASK: Final = "task"
-FORMS: Final = "memory, memory:SECONDS, copies, copies:SECONDS, disk:SECONDS or task"
+FORMS: Final = "memory, copies, memory:DURATION, copies:DURATION, disk:DURATION or task"
 SAVE_PERIOD_S: Final = 60.0  # seconds between disk saves in elastic training: docs/explanation/semantics.md
-COPY_PERIOD_S: Final = 2.0  # seconds between copies on another node, each of which arrives within this time
+COPY_PERIOD_S: Final = 2.0  # seconds between copies on another node; each is complete after half of this time
 
 
 class ProgressKept(NamedTuple):
@@ -33,17 +33,17 @@ class ProgressKept(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> ProgressKept:
         """Read ``memory``, ``memory:60``, ``copies:2``, ``disk:5min`` or ``task``; raise ``ValueError`` otherwise."""
-        kept, colon, seconds = text.partition(":")
+        kept, colon, period = text.partition(":")
         if kept == TASK and not colon:
             return cls(TASK)
         if kept == MEMORY and not colon:
             return cls(MEMORY, SAVE_PERIOD_S)
         if kept == COPIES and not colon:
             return cls(COPIES, SAVE_PERIOD_S, COPY_PERIOD_S)
-        disk_s = parse_duration(seconds)
-        if kept not in {MEMORY, COPIES, DISK} or not 0.0 < disk_s < math.inf:
+        period_s = parse_duration(period)
+        if kept not in {MEMORY, COPIES, DISK} or not 0.0 < period_s < math.inf:
             raise ValueError(text)
-        return cls(COPIES, SAVE_PERIOD_S, disk_s) if kept == COPIES else cls(kept, disk_s)
+        return cls(COPIES, SAVE_PERIOD_S, period_s) if kept == COPIES else cls(kept, period_s)
 
     @property
     def text(self) -> str:

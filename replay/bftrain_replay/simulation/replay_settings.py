@@ -27,7 +27,7 @@ NO: Final = "no"
 
 LONGEST_S: Final = 1e12  # maximum duration of a start or a round
 
-_REFUSED_BY_PUBLISHED: Final = (*("decision_latency_s", "min_interval_s", "start_cost_s", "speed_error"),)
+_ONLY_REALISTIC: Final = ("decision_latency_s", "min_interval_s", "start_cost_s", "speed_error")
 _COST: Final = "the tasks' values"
 
 # Settings shared with rounds
@@ -61,13 +61,12 @@ Metrics: TypeAlias = Annotated[str, Option("Additional figures: metrics or FILE.
 
 
 class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of a replay. With these and the same log and tasks, figures repeat (docs/explanation/semantics.md).
+    """Settings of a replay. The same settings, log and tasks give the same figures (docs/explanation/semantics.md).
 
     ``decision_latency_s`` is a number of seconds, or ``"measured"``: the solver's run time, which depends on the
     machine. ``grow_cost_s``, ``shrink_cost_s`` and ``start_cost_s`` override the costs of every task, and
-    ``cost_factor`` multiplies all three. ``progress`` selects the work that a preemption undoes: ``memory`` (the
-    default), ``memory:S``, ``disk:S`` or ``task``; it is ``None`` with the published rules, which define this
-    themselves.
+    ``cost_factor`` multiplies all three. ``progress`` selects the work that a preemption undoes (see
+    :class:`ProgressKept`); it is ``None`` with the published rules, which define this themselves.
     """
 
     semantics: Annotated[str, Option("Rules by which tasks advance", choices=SEMANTICS)] = REALISTIC
@@ -93,14 +92,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     shrink_cost_s: Annotated[float | None, Option("Seconds per shrink", default=_COST, at_least=0.0, rare=True)] = None
     start_cost_s: StartCost = None
     cost_factor: CostFactor = 1.0
-    progress: Annotated[
-        str | None,
-        Option(
-            "Where progress is kept: memory, copies, memory:DURATION, copies:DURATION, disk:DURATION or task",
-            default=MEMORY,
-            free=True,
-        ),
-    ] = None
+    progress: Annotated[str | None, Option(f"Where progress is kept: {FORMS}", default=MEMORY, free=True)] = None
     speed_error: SpeedError = 0.0
     profiled: Profiled = 0.0
     learning: Annotated[
@@ -114,7 +106,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
         super().__post_init__()
         if self.semantics == PUBLISHED:
             _as_published(self)
-            for name in _REFUSED_BY_PUBLISHED:
+            for name in _ONLY_REALISTIC:
                 if getattr(self, name) not in (None, 0.0):
                     checks.reject(self, name, "is unknown to the published rules", "omit it, or replay realistic")
         elif self.events != ALL:
@@ -140,13 +132,14 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @classmethod
     def of(cls, settings: Settings) -> ReplaySettings:
-        """Return ``settings`` as replay settings; missing fields get their defaults, a policy of rounds is dropped."""
+        """Return ``settings`` as replay settings, with defaults for missing fields and without those of live runs."""
         if isinstance(settings, cls):
             return settings
         return cls(**{name: getattr(settings, name) for name in Settings.__struct_fields__})
 
 
 def _as_published(settings: ReplaySettings) -> None:
+    """Use the study's horizon and placement instead of the automatic ones, and no turns."""
     if settings.horizon_s == AUTO:
         force_setattr(settings, "horizon_s", HORIZON_S)
     if settings.placement == AUTO:
@@ -155,7 +148,7 @@ def _as_published(settings: ReplaySettings) -> None:
 
 
 def _progress(settings: ReplaySettings) -> None:
-    """Normalise the progress setting; explicit settings override an unset default."""
+    """Fill in the default of ``progress``, and bring it into its shortest form; raise for an unknown one."""
     given = settings.progress
     if settings.semantics == PUBLISHED:
         if given not in {None, MEMORY}:

@@ -1,8 +1,8 @@
 """Rules of a simulation: how time passes, how tasks advance, and when decisions take effect.
 
-The published rules are implemented to the letter, which keeps old and new results comparable.
-docs/explanation/semantics.md has their formulas. Changes between events go unnoticed: a task that completes keeps its
-nodes until the next event, and its work meanwhile is lost.
+docs/explanation/semantics.md has the realistic and the published rules with their formulas. The published rules are
+those of the study's replayer, to the letter: arrivals and completions between two events of the log go unnoticed, so a
+task that completes keeps its nodes until the next event, and its work meanwhile is lost.
 """
 
 from __future__ import annotations
@@ -19,9 +19,15 @@ from bftrain.topology import place_of
 from bftrain.values.task import TaskSpec, with_places
 from bftrain.values.wire import NOTHING
 from bftrain_datasets.log.eventlog import EventLog, NodeRun
-from bftrain_replay.simulation.progress_kept import TASK, ProgressKept
+from bftrain_replay.simulation.progress_kept import COPIES, DISK, MEMORY, TASK, ProgressKept
 from bftrain_replay.simulation.replay_settings import MEASURED, PUBLISHED, YES, ReplaySettings
-from bftrain_replay.simulation.task_progress import SampleLoss, TaskProgress, progress_kept
+from bftrain_replay.simulation.task_progress import (
+    CopiesProgress,
+    DiskProgress,
+    MemoryProgress,
+    SampleLoss,
+    TaskProgress,
+)
 from bftrain_replay.simulation.timeline import EventTimeline
 from bftrain_replay.simulation.wrong_speeds import LearntSpeeds, WrongSpeeds
 
@@ -48,18 +54,17 @@ class PublishedTimeline(EventTimeline):
 
 
 class PublishedProgress(TaskProgress):
-    """Costs are subtracted immediately, work may become negative, and only the size counts, not changes in progress."""
+    """Costs are subtracted from the work done immediately, even below zero."""
 
     __slots__ = ("_last_size", "_last_speed")
 
     def __init__(self, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> None:
         super().__init__(spec, speeds, now_s)
-        self._last_size = 0  # size in the last counted interval
-        self._last_speed = 0.0
+        self._last_size, self._last_speed = 0, 0.0  # when it last ran: its nodes may leave before it is noticed as done
 
     @property
     def expected_finish_s(self) -> float:
-        """When its work is done; that may be unnoticed yet, even if its nodes have just left."""
+        """When its work is done, which is already past if that was not noticed yet."""
         return self._settled_s if self.done_samples >= self.work_samples else super().expected_finish_s
 
     def advance_to(self, now_s: float) -> None:
@@ -70,8 +75,8 @@ class PublishedProgress(TaskProgress):
             self._slowed(self.speed * seconds, seconds, now_s)
             self._last_size, self._last_speed = self.size, self.speed
 
-    def stop(self, now_s: float, *, preempted: bool, some_remain: bool = False) -> None:  # noqa: ARG002 - all the same
-        """Release all nodes and wait; the cost equals that for shrinking."""
+    def stop(self, now_s: float, *, preempted: bool, some_remain: bool = False) -> None:  # noqa: ARG002 - no effect here
+        """Release all nodes and wait; this costs the same as shrinking."""
         self.shrink(now_s, self.size, preempted=preempted)
 
     def finish(self, now_s: float) -> None:
@@ -83,18 +88,18 @@ class PublishedProgress(TaskProgress):
         self.done_samples = self.work_samples
         self.finish_s = now_s
 
-    def _owe(self, loss: SampleLoss, samples: float, *, lapses: bool, first: bool = False) -> None:  # noqa: ARG002 - nothing is ever owed, so nothing lapses and nothing is first
+    def _owe(self, loss: SampleLoss, samples: float, *, lapses: bool, first: bool = False) -> None:  # noqa: ARG002 - paid immediately, so nothing lapses
         self.done_samples -= samples
         self._lose(loss, samples, self._size_before, self._speed_before, self._changed_s)
 
 
 class ReplayRules:
-    """The replaceable rules of the engine; these are the realistic ones.
+    """The rules by which the engine simulates; these are the realistic ones.
 
     Completions are separate moments, costs are paid out of progress, and progress never decreases.
     """
 
-    losses_first = False  # whether departures are handled before completions up to the same moment
+    losses_first = False  # whether departures are handled before the completions of the same moment
 
     def __init__(
         self,
@@ -104,7 +109,7 @@ class ReplayRules:
         learnt: LearntSpeeds | None = None,
     ) -> None:
         self.place_of = place_of(racks)  # maps a node to its host or rack
-        self.wrong, self.learnt = wrong, learnt  # speeds as the decisions assume them
+        self.wrong, self.learnt = wrong, learnt  # wrong speeds in decisions, and their correction by measurements
         self._kept = kept or ProgressKept(TASK)
 
     def timeline(self, log: EventLog, tasks: Iterable[TaskSpec]) -> EventTimeline:
@@ -113,11 +118,18 @@ class ReplayRules:
 
     def progress(self, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> TaskProgress:
         """Return the progress of a task that arrives."""
-        return progress_kept(self._kept, spec, speeds, now_s)
+        kept, disk_s, copy_s = self._kept
+        if kept == MEMORY and disk_s is not None:
+            return MemoryProgress(spec, speeds, now_s, disk_s)
+        if kept == COPIES and disk_s is not None and copy_s is not None:
+            return CopiesProgress(spec, speeds, now_s, disk_s, copy_s)
+        if kept == DISK and disk_s is not None:
+            return DiskProgress(spec, speeds, now_s, disk_s)
+        return TaskProgress(spec, speeds, now_s)
 
 
 class PublishedRules(ReplayRules):
-    """The rules of the published replayer: things happen and are noticed only at events of the log."""
+    """The rules of the published replayer: arrivals and completions are noticed only at events of the log."""
 
     losses_first = True
 
@@ -134,7 +146,7 @@ class PublishedRules(ReplayRules):
         return PublishedProgress(spec, speeds, now_s)
 
 
-def semantics_of(settings: ReplaySettings, event_times_s: NDArray[np.float64]) -> ReplayRules:
+def rules_of(settings: ReplaySettings, event_times_s: NDArray[np.float64]) -> ReplayRules:
     """Build the rules that ``settings`` name, for a log with its counted events at ``event_times_s``."""
     if settings.semantics == PUBLISHED:
         return PublishedRules(event_times_s, settings.racks)
@@ -151,8 +163,9 @@ def as_replayed(tasks: Iterable[TaskSpec], settings: ReplaySettings) -> tuple[Ta
         return tuple(tasks)
 
     def costs(spec: TaskSpec) -> dict[str, float]:
-        own = {name: getattr(spec, name) if cost is None else cost for name, cost in given.items()}
-        return {name: cost * settings.cost_factor for name, cost in own.items()}
+        return {
+            name: (getattr(spec, name) if cost is None else cost) * settings.cost_factor for name, cost in given.items()
+        }
 
     return tuple(replace(spec, **costs(spec)) for spec in tasks)
 
@@ -165,9 +178,10 @@ def placed_in(log: EventLog, tasks: Iterable[TaskSpec], racks: Mapping[str, str]
 
 
 class DecisionDelay:
-    """The delay of decisions, from the event that calls for one, and from the decision before.
+    """When the next decision takes effect: ``due_s``, infinite while no event has called for one.
 
-    ``due_s`` is when the next decision takes effect; infinite if none is called for.
+    ``latency_s`` counts from the event, ``min_interval_s`` between decisions. If ``measured``, the latency is the run
+    time of the latest solution.
     """
 
     __slots__ = ("_last_s", "_latency_s", "_measured", "_min_interval_s", "due_s")
@@ -180,9 +194,9 @@ class DecisionDelay:
     def of(cls, settings: ReplaySettings) -> DecisionDelay:
         """Build the delay that ``settings`` describe."""
         latency_s = settings.decision_latency_s
-        if isinstance(latency_s, str):
-            return cls(0.0, settings.min_interval_s, measured=latency_s == MEASURED)
-        return cls(latency_s, settings.min_interval_s)
+        if latency_s == MEASURED:
+            return cls(0.0, settings.min_interval_s, measured=True)
+        return cls(float(latency_s), settings.min_interval_s)
 
     def call(self, now_s: float) -> None:
         """Record an event that calls for a decision; one under way takes it into account."""

@@ -221,7 +221,7 @@ class AllocationRecorder:
         self._rows.add_columns(task=task, node=node, from_s=from_s, to_s=to_s)
 
     def end(self, task: str, now_s: float) -> None:
-        """Record that a task is over and releases all its nodes."""
+        """Record that a task has finished and releases all its nodes."""
         self._add(task, self._held.pop(task, {}).items(), now_s)
 
     def close(self, now_s: float) -> None:
@@ -251,7 +251,7 @@ class TimeSpread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecisionColumns:
-    """The decisions of a run: time, reason, quality and duration."""
+    """The decisions of a run: time, nodes, sizes, value, solver, quality and duration."""
 
     def __init__(self) -> None:
         self._rows = RowFile(
@@ -289,13 +289,11 @@ class DecisionColumns:
             self.fallbacks[len(self)] = decision.fallback
             self.fallback_causes[str(decision.termination)] += 1
         self.infeasible += decision.termination is Termination.INFEASIBLE
-        # An answer replayed from an interrupted run counts its original time
-        times_s = decision.solve_s, max(decide_s, decision.solve_s)
         counts = decision.pool, decision.used, len(decision.sizes)
         kind = decision.solver, decision.termination, decision.quality
         changes = self._changes_to(decision.sizes) if changes is None else changes
         of_decision = decision.time_s, decision.value, decision.bound
-        self.add_row(*of_decision, times_s, counts, kind, changes, decision.decided_by)
+        self.add_row(*of_decision, (decision.solve_s, decide_s), counts, kind, changes, decision.decided_by)
         self.add_notes(decision.time_s, decision.notes)
 
     def add_row(

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from bftrain.errors import Fault
 from bftrain.values.actions import Cause, Grow, Shrink, Start, Stop
 from bftrain.values.curve import ANY_KIND
+from bftrain.values.spread import SpreadSpeeds
 from bftrain.values.task import TaskSpec
-from bftrain_replay.simulation.progress_kept import COPIES, DISK, MEMORY, ProgressKept
 from bftrain_replay.simulation.run_records import RowFile
 
 
@@ -73,7 +73,7 @@ class LossTimes:
 
 # Losses that every task reports; SPREAD is added only for spread tasks
 USUAL_LOSSES: Final = tuple(loss for loss in SampleLoss if loss is not SampleLoss.SPREAD)
-_PIECE_S: Final = 3600.0  # chart resolution of slower work, in seconds
+_PIECE_S: Final = 3600.0  # losses by spread nodes are recorded over time in pieces of at most so many seconds
 
 
 def _no_loss() -> dict[SampleLoss, float]:
@@ -83,10 +83,10 @@ def _no_loss() -> dict[SampleLoss, float]:
 class SpreadNodes:
     """Host or rack of a task's nodes, and its speed there."""
 
-    __slots__ = ("_place_of", "_places", "_spec")
+    __slots__ = ("_place_of", "_places", "_speeds")
 
-    def __init__(self, spec: TaskSpec, place_of: Callable[[str], str]) -> None:
-        self._spec, self._place_of = spec, place_of
+    def __init__(self, speeds: SpreadSpeeds, place_of: Callable[[str], str]) -> None:
+        self._speeds, self._place_of = speeds, place_of
         self._places: Counter[str] = Counter()
 
     def add(self, nodes: Iterable[str]) -> None:
@@ -99,9 +99,8 @@ class SpreadNodes:
         self._places = +self._places
 
     def speed(self, size: int, together: float, kind: str) -> float:
-        """Return its speed where it would be ``together`` on the fewest places."""
-        spread = self._spec.spread
-        return together if spread is None else spread.speed(size, len(self._places), together, kind)
+        """Return the task's speed, which would be ``together`` on the fewest places."""
+        return self._speeds.speed(size, len(self._places), together, kind)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -114,7 +113,7 @@ class TaskProgress:
     spec: TaskSpec
     _speeds: Sequence[float]
     now_s: InitVar[float]
-    number: int = field(init=False, default=0)  # place in the sequence of arrival
+    number: int = field(init=False, default=0)  # from 0, by arrival
     work_samples: float = field(init=False)
     size: int = field(init=False, default=0)
     speed: float = field(init=False, default=0.0)
@@ -126,9 +125,9 @@ class TaskProgress:
     first_start_s: float | None = field(init=False, default=None)
     finish_s: float | None = field(init=False, default=None)
     losses: LossTimes | None = field(init=False, default=None)  # the optional record of its losses over time
-    dropped: bool = field(init=False, default=False)  # abandoned before its end; only in recorded runs
+    dropped: bool = field(init=False, default=False)  # cancelled or failed before its end; only in replays of journals
     starts: int = field(init=False, default=0)
-    wasted_starts: int = field(init=False, default=0)  # all nodes were lost before the start-up was over
+    wasted_starts: int = field(init=False, default=0)  # starts whose start-up a stop interrupted
     rescales: int = field(init=False, default=0)
     preemptions: int = field(init=False, default=0)
     waits: int = field(init=False, default=0)  # intervals without nodes
@@ -150,7 +149,8 @@ class TaskProgress:
     _held_before: dict[str, float] = field(init=False, default_factory=dict)
     _node_s_before: float = field(init=False, default=0.0)
 
-    _redoes_when_some_remain: ClassVar = True  # lost work is redone, whereas a stop clears waiting debts
+    # Whether a preemption that leaves some nodes costs work, which is owed even after a stop, or only time
+    _redoes_when_some_remain: ClassVar = True
 
     def __post_init__(self, now_s: float) -> None:
         """Start at ``now_s``."""
@@ -299,7 +299,7 @@ class TaskProgress:
             self._trained_s += seconds
         return seconds
 
-    def _undone(self, *, some_remain: bool) -> float | None:  # noqa: ARG002 - for those who keep progress otherwise
+    def _undone(self, *, some_remain: bool) -> float | None:  # noqa: ARG002 - for subclasses
         """Return the samples that a preemption undoes now; ``None`` selects the loss from ``shrink_cost_s``."""
         return None
 
@@ -385,17 +385,6 @@ def carry_out(task: TaskProgress, action: Start | Grow | Shrink | Stop, now_s: f
         task.stop(now_s, preempted=preempted, some_remain=below_minimum)
 
 
-def progress_kept(kept: ProgressKept, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> TaskProgress:
-    """Return a task that keeps its progress in this way."""
-    if kept.kept == MEMORY and kept.disk_s is not None:
-        return MemoryProgress(spec, speeds, now_s, kept.disk_s)
-    if kept.kept == COPIES and kept.disk_s is not None and kept.copy_s is not None:
-        return CopiesProgress(spec, speeds, now_s, kept.disk_s, kept.copy_s)
-    if kept.kept == DISK and kept.disk_s is not None:
-        return DiskProgress(spec, speeds, now_s, kept.disk_s)
-    return TaskProgress(spec, speeds, now_s)
-
-
 class DiskProgress(TaskProgress):
     """A task that commits at each size change and every ``interval_s`` after it.
 
@@ -409,7 +398,7 @@ class DiskProgress(TaskProgress):
         self._interval_s = interval_s
         self._waits_at_change = 0.0  # samples that rescaling and start-up will take
 
-    def _undone(self, *, some_remain: bool) -> float | None:  # noqa: ARG002 - all the same
+    def _undone(self, *, some_remain: bool) -> float | None:  # noqa: ARG002 - no difference
         """Return the samples done since the last commit."""
         seconds = self._settled_s - self._changed_s
         commits_s = seconds // self._interval_s * self._interval_s
@@ -438,8 +427,8 @@ class MemoryProgress(TaskProgress):
     def __init__(self, spec: TaskSpec, speeds: Sequence[float], now_s: float, period_s: float) -> None:
         super().__init__(spec, speeds, now_s)
         self._period_s = period_s
-        self._saved = 0.0  # how far its last save on disk is, samples
-        self._saved_s = now_s  # start of the periods between saves
+        self._saved = 0.0  # position of the last save on disk, samples
+        self._saved_s = now_s  # the periods between saves count from here
 
     def advance_to(self, now_s: float) -> None:
         """Add the time since the last call, and record the progress at the last save."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from bftrain.errors import Fault
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_replay.simulation.node_time_ledger import UnusedReason
@@ -22,8 +21,8 @@ class NodesByKind:
         self._holding: dict[str, dict[str, TaskProgress]] = {kind: {} for kind in log.kind_names}
 
     @classmethod
-    def standing(cls, log: EventLog, pool: Iterable[str], holding: Iterable[tuple[TaskProgress, str]]) -> NodesByKind:
-        """Count the idle nodes, and the nodes of each task, from scratch."""
+    def counted(cls, log: EventLog, pool: Iterable[str], holding: Iterable[tuple[TaskProgress, str]]) -> NodesByKind:
+        """Count the nodes of ``pool``, and those of tasks on a kind, instead of following each change."""
         made = cls(log)
         for node in pool:
             made.join(made._kind_of[node], 1)
@@ -40,13 +39,6 @@ class NodesByKind:
         """Record that ``count`` nodes joined the pool."""
         self._free[kind] += count
 
-    def of(self, nodes: Iterable[str]) -> str:
-        """Return the common kind of one task's nodes."""
-        kinds = {self._kind_of[node] for node in nodes}
-        if len(kinds) != 1:
-            raise Fault(f"nodes of {len(kinds)} kinds are given to one task: {', '.join(sorted(kinds))}")
-        return kinds.pop()
-
     def changed(self, task: TaskProgress, kind: str, before: int) -> None:
         """Record that a task on nodes of ``kind`` has another size than ``before``."""
         self._free[kind] += before - task.size
@@ -60,8 +52,8 @@ class NodesByKind:
     ) -> dict[UnusedReason, int]:
         """Return the reasons for unused nodes, as :func:`why_unused` does, separately by kind.
 
-        Where the holders of nodes of the kind are full, and tasks that want more run on other kinds only or hold nodes
-        of another, the reason is that these are nodes of the ``other_kind``.
+        The reason is ``other_kind`` where the tasks on nodes of the kind are full, and tasks that want more nodes run
+        on other kinds only or have nodes of another kind.
         """
         found: dict[UnusedReason, int] = {}
         waiting = [task_of(name) for name, size in sizes.items() if size == 0]
@@ -74,22 +66,14 @@ class NodesByKind:
             room = sum(task.spec.max_nodes - task.size for task in self._holding[kind].values())
             able = (task.spec for task in waiting if task.spec.curve_on(kind) is not None)
             room, too_small = _room_of(able, left, room)
-            wanted = min(left, room)
-            if too_small:
-                reason = UnusedReason.BELOW_MINIMUM
-            elif unfinished > len(sizes):
-                reason = UnusedReason.TASK_CAP
-            elif wanting:
-                reason = UnusedReason.OTHER_KIND
-            else:
-                reason = UnusedReason.AT_MAXIMUM if sizes else UnusedReason.NO_TASK
-            for why, count in ((UnusedReason.NOT_WORTH, wanted), (reason, left - wanted)):
-                found[why] = found.get(why, 0) + count
+            reasons = _reasons(left, room, sizes, unfinished, too_small=too_small, wanting=wanting)
+            for reason, count in reasons.items():
+                found[reason] = found.get(reason, 0) + count
         return found
 
 
 def _room_of(waiting: Iterable[TaskSpec], left: int, room: int) -> tuple[int, bool]:
-    """Add the room that waiting tasks have for the remaining nodes; return also whether they are too few for one."""
+    """Add the room of waiting tasks that ``left`` nodes suffice for; return also whether they are too few for one."""
     too_small = False
     for spec in waiting:
         if spec.min_nodes <= left:
@@ -99,24 +83,33 @@ def _room_of(waiting: Iterable[TaskSpec], left: int, room: int) -> tuple[int, bo
     return room, too_small
 
 
+def _reasons(
+    left: int, room: int, sizes: Mapping[str, int], unfinished: int, *, too_small: bool, wanting: bool = False
+) -> dict[UnusedReason, int]:
+    """Divide ``left`` nodes: those with ``room`` in tasks are not worth a change, the rest has one other reason."""
+    wanted = min(left, room)
+    if too_small:
+        reason = UnusedReason.BELOW_MINIMUM
+    elif unfinished > len(sizes):
+        reason = UnusedReason.TASK_CAP
+    elif wanting:
+        reason = UnusedReason.OTHER_KIND
+    else:
+        reason = UnusedReason.AT_MAXIMUM if sizes else UnusedReason.NO_TASK
+    return {UnusedReason.NOT_WORTH: wanted, reason: left - wanted}
+
+
 def why_unused(
     left: int, *, room: int, sizes: Mapping[str, int], running: int, unfinished: int, spec_of: Callable[[str], TaskSpec]
 ) -> dict[UnusedReason, int]:
     """Return the reasons why ``left`` nodes do not work.
 
-    ``room`` is the number of nodes the running tasks could still use, ``sizes`` are the sizes of all competing tasks
-    (``running`` of them are running); ``unfinished`` also counts tasks that may not compete.
+    ``room`` is the number of nodes that running tasks could still use, ``sizes`` are the sizes of all competing tasks,
+    ``running`` of which are above 0; ``unfinished`` also counts tasks that may not compete.
     """
     if left == 0:
         return {}
     too_small = False
     if room < left and len(sizes) > running:
         room, too_small = _room_of((spec_of(name) for name, size in sizes.items() if size == 0), left, room)
-    wanted = min(left, room)
-    if too_small:
-        reason = UnusedReason.BELOW_MINIMUM
-    elif unfinished > len(sizes):
-        reason = UnusedReason.TASK_CAP
-    else:
-        reason = UnusedReason.AT_MAXIMUM if sizes else UnusedReason.NO_TASK
-    return {UnusedReason.NOT_WORTH: wanted, reason: left - wanted}
+    return _reasons(left, room, sizes, unfinished, too_small=too_small)

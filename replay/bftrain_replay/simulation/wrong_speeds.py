@@ -1,4 +1,4 @@
-"""Speeds that decisions believe where they are not known exactly: with errors, and learnt as tasks run."""
+"""Speeds as decisions see them if they are not known exactly: with errors, and learnt as tasks run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class LearntSpeeds:
     _believed: dict[str, TaskSpec] = field(default_factory=dict)
     # Measured speeds of each task, by kind and size
     _known: dict[str, dict[tuple[str, int], float]] = field(default_factory=dict)
-    _runs: dict[str, tuple[str, int, float]] = field(default_factory=dict)  # kind and size, since when
+    _runs: dict[str, tuple[str, int, float]] = field(default_factory=dict)  # kind, size, time of the first call with it
 
     def submitted(self, spec: TaskSpec, believed: TaskSpec) -> None:
         """Add a submitted task with its assumed speeds."""
@@ -67,7 +67,7 @@ class LearntSpeeds:
     def measured(
         self, running: Iterable[TaskProgress], kind_of: Mapping[str, str], now_s: float
     ) -> Iterator[TaskMeasured]:
-        """Yield new curves of tasks that have run at a size for the first time since the last call."""
+        """Yield new curves of tasks that have kept an unmeasured size since the last call."""
         for task in running:
             name, kind = task.spec.name, kind_of.get(task.spec.name, ANY_KIND)
             before = self._runs.get(name)

@@ -1,7 +1,7 @@
 """ForkedPass: one pass of a study or of a sweep in a child process, which shares the log and the tasks with this one.
 
-A fork needs no file, no start of Python and no copy of the log, and takes functions as objectives. It is safe only
-while this process has one thread, and no library in use that keeps threads, connections or licences of its own.
+A fork needs no file, no start of Python and no copy of the log, and objectives may be functions. It is safe only while
+this process has one thread, and uses no library with its own threads, connections or licences.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ T = TypeVar("T")
 # Runs a pass and calls the argument at every moment; False stops it
 RunPass = Callable[[KeepGoing], ReplayResult | None]
 
-_TELL_EVERY_S: Final = 0.1
+_REPORT_EVERY_S: Final = 0.1
 _EXIT_PATIENCE_S: Final = 5.0  # a child with much memory, or with a core dump to write, takes long to exit
-_NOT_TO_BE_FORKED: Final = ("gurobipy", "mip", "scipy.optimize", "torch")
+_UNSAFE_TO_FORK: Final = ("gurobipy", "mip", "scipy.optimize", "torch")
 # These signals stop the parent, and the parent stops its children
 _HANDLED_SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 
@@ -52,7 +52,7 @@ def usable_cpus() -> int:
 
 def may_fork() -> bool:
     """Return whether this process can be forked safely."""
-    return threading.active_count() == 1 and not any(name in sys.modules for name in _NOT_TO_BE_FORKED)
+    return threading.active_count() == 1 and not any(name in sys.modules for name in _UNSAFE_TO_FORK)
 
 
 class ForkedPass(Generic[T]):
@@ -140,13 +140,13 @@ class ParallelPasses:
             each.refresh(wait_s)
             if each.running:
                 self._report(name, *each.progress)
-        self._next_s = time.monotonic() + _TELL_EVERY_S
+        self._next_s = time.monotonic() + _REPORT_EVERY_S
 
     def result(self, name: str, going: Callable[[], bool]) -> ReplayResult | None:
         """Wait for a pass while ``going()``; return ``None`` if it is unknown, has failed, or waiting stopped."""
         found = self._passes.get(name)
         while found is not None and found.running and going():
-            self.refresh(_TELL_EVERY_S)
+            self.refresh(_REPORT_EVERY_S)
         return found.result if found is not None and going() else None
 
     def stop(self) -> None:
@@ -169,7 +169,7 @@ def _run_in_child(
     def keep_going(simulated_s: float, decisions: int) -> bool:
         nonlocal next_s
         if (now_s := time.monotonic()) >= next_s:
-            next_s = now_s + _TELL_EVERY_S
+            next_s = now_s + _REPORT_EVERY_S
             to_parent.send(PassProgress(simulated_s, decisions))
         return True
 

@@ -39,7 +39,7 @@ _MOST_STEPS: Final = 100_000_000  # additions to combine sizes exactly; beyond, 
 _MOST_COLUMNS: Final = 8_000  # size of the linear programme: more parts of the log make it tighter and slower
 _MOST_EPOCHS: Final = 8  # parts by the number of tasks that have arrived
 _MOST_CLASSES: Final = 64
-_CORNERS: Final = 8  # sizes of a task that matter, about
+_CORNERS: Final = 8  # of a task's concave speed curve, about
 _WORTH_MORE: Final = 0.01  # fraction of the bound: minimum gain that twice as many competing tasks must bring
 _MARGIN: Final = 1e-9  # relative: tolerance of the linear solver
 
@@ -151,7 +151,7 @@ def harvest_bound(log: EventLog, tasks: Sequence[TaskSpec], most: int, *, mixed:
 
 
 def enough_tasks(log: EventLog, tasks: Sequence[TaskSpec], least: int) -> int:
-    """Return ``least``, doubled until twice the number of competing tasks adds less than 1 % to the bound.
+    """Return ``least``, doubled (up to the number of tasks) until twice as many add less than 1 % to the bound.
 
     >>> from bftrain_datasets.log.log_generator import sample_log
     >>> from bftrain_datasets.workloads.task_generators import generate_trials

@@ -40,7 +40,7 @@ from bftrain_replay.simulation.engine import KeepGoing, run
 from bftrain_replay.simulation.fixed_cluster import EndReason, FixedCluster, idle_log, never_held
 from bftrain_replay.simulation.progress_kept import TASK
 from bftrain_replay.simulation.replay_settings import NO, PUBLISHED, ReplaySettings
-from bftrain_replay.simulation.rules import DecisionDelay, as_replayed, placed_in, semantics_of
+from bftrain_replay.simulation.rules import DecisionDelay, as_replayed, placed_in, rules_of
 from bftrain_replay.simulation.run_records import AllocationRecorder
 from bftrain_replay.simulation.timeline import LogSelection, saturating_workload, select
 from bftrain_replay.study.forked_pass import ParallelPasses, may_fork, usable_cpus
@@ -85,7 +85,7 @@ def dedicated_nodes(log: EventLog) -> int:
 
 
 def dedicated_by_kind(log: EventLog) -> dict[str, int]:
-    """Divide these nodes over the kinds by their idle node-time, with the largest remainders rounded up."""
+    """Divide the dedicated nodes over the kinds by idle node-time, with the largest remainders rounded up."""
     count = dedicated_nodes(log)
     idle_s = idle_node_s_by_kind(log)
     whole_s = math.fsum(idle_s.values())
@@ -98,7 +98,7 @@ def dedicated_by_kind(log: EventLog) -> dict[str, int]:
 
 
 def dedicated_log(log: EventLog) -> EventLog | None:
-    """Return a log of the same span with that many nodes always idle; ``None`` if the number is 0."""
+    """Return a log of the same span with the dedicated nodes always idle; ``None`` if there are none."""
     count = dedicated_nodes(log)
     if count == 0:
         return None
@@ -146,18 +146,17 @@ def check_cluster(settings: ReplaySettings) -> None:
             raise UsageError("is for logs: on a cluster nodes never leave", where=name, fix="omit it")
 
 
-# Called with the current replay, its simulated seconds and its decisions; False stops it
+# Called with the name of a replay, its simulated seconds and its number of decisions; False stops the study
 Watch = Callable[[str, float, int], bool]
 
 DEDICATED: Final = "dedicated pool"
-BASELINE: Final = "baseline"
-MIN_EVENTS_TO_FORK: Final = 1000  # moments of a log: a third of a second of work, and to fork takes 20 ms
+MIN_EVENTS_TO_FORK: Final = 1000  # in a log: replaying them takes a third of a second, and a fork 20 ms
 
 
 def with_auto_cap(log: EventLog, settings: ReplaySettings, tasks: Sequence[TaskSpec] | None) -> ReplaySettings:
     """Return the settings with the cap on competing tasks that :func:`enough_tasks` finds.
 
-    Without ``tasks`` it is found for trials that never end.
+    Without ``tasks``, the cap is computed for trials that never end.
     """
     part = select(log, settings).log
     if tasks is None:
@@ -238,12 +237,13 @@ class StudyPasses:
 
     def references(self) -> tuple[ReplayResult | None, ReplayResult | None, ReplayResult | None]:
         """Replay the baseline, the ceiling and the dedicated pool; ``None`` for passes that were stopped before."""
-        order = [BASELINE, CEILING, DEDICATED]
+        baseline = self._parts.baseline
+        order = [baseline, CEILING, DEDICATED]
         # The dedicated pool is replayed here while other processes run the remaining passes
         if CEILING in self._parallel:
-            order = [DEDICATED, BASELINE, CEILING]
+            order = [DEDICATED, baseline, CEILING]
         found = {name: self._reference(name) for name in order}
-        return found[BASELINE], found[CEILING], found[DEDICATED]
+        return found[baseline], found[CEILING], found[DEDICATED]
 
     def replay(self, allocations: AllocationRecorder | None = None, *, solver: str = "") -> ReplayResult | None:
         """Run the main replay, or one with another solver; ``None`` if stopped before."""
@@ -253,22 +253,19 @@ class StudyPasses:
     def baseline(self) -> ReplayResult | None:
         """Replay with the baseline solver; ``None`` without a baseline or after an earlier stop."""
         name = self._parts.baseline
-        return (self._parallel.result(name, lambda: self.going) or self.replay(solver=name)) if name else None
+        return self.replay(solver=name) if name else None
 
     def ceiling(self) -> ReplayResult | None:
         """Replay without costs."""
-        return self._parallel.result(CEILING, lambda: self.going) or self._pass(
-            CEILING, self._chosen, self._free, self._ideal
-        )
+        return self._pass(CEILING, self._chosen, self._free, self._ideal)
 
     def dedicated(self) -> ReplayResult | None:
         """Replay in the dedicated pool, if that has any node."""
         pool = dedicated_log(self.part)
         if pool is None:
             return None
-        # Rules that see completions at events only see them at the same times in the dedicated pool
-        found = self._parallel.result(DEDICATED, lambda: self.going)
-        return found or self._pass(DEDICATED, dataclasses.replace(self._chosen, log=pool), self._free, self._ideal)
+        # The published rules notice completions at the events of the replayed log here, too
+        return self._pass(DEDICATED, dataclasses.replace(self._chosen, log=pool), self._free, self._ideal)
 
     def yardsticks(self, ceiling: ReplayResult | None, dedicated: ReplayResult | None) -> ReferenceFigures | None:
         """Return the references of a harvest; ``None`` if they were not completed."""
@@ -297,8 +294,10 @@ class StudyPasses:
         settings: ReplaySettings,
         allocations: AllocationRecorder | None = None,
     ) -> ReplayResult | None:
-        if not self.going:
-            return None
+        """Take the result of another process, or replay here; return ``None`` if stopped before."""
+        found = self._parallel.result(name, lambda: self.going)
+        if found is not None or not self.going:
+            return found
 
         def keep_going(simulated_s: float, decisions: int) -> bool:
             self._parallel.refresh()
@@ -309,7 +308,7 @@ class StudyPasses:
             chosen.log,
             tasks,
             harvester,
-            semantics=semantics_of(settings, chosen.event_times_s),
+            rules=rules_of(settings, chosen.event_times_s),
             decision_delay=DecisionDelay.of(settings),
             keep_going=keep_going,
             allocations=allocations,
@@ -324,9 +323,9 @@ class StudyPasses:
 
 
 class ReplayStudy(msgspec.Struct, frozen=True, kw_only=True):
-    """The main replay and its comparison runs: ``None`` if not requested or not reached.
+    """The main replay and its comparison runs, ``None`` if not requested or not reached.
 
-    ``log`` is the given one, ``part`` its replayed window and nodes.
+    ``log`` is the whole log, ``part`` its replayed window and nodes.
     """
 
     log: EventLog
@@ -338,7 +337,7 @@ class ReplayStudy(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = True
     fixed: FixedClusterFigures | None = None
     sensitivity: tuple[SensitivityRow, ...] | None = None  # figures of the usual alternatives, if requested
-    tried: tuple[AdviceRow, ...] | None = None  # the setting changes that were tried; ``None`` if skipped
+    tried: tuple[AdviceRow, ...] | None = None  # tried changes of settings; ``None`` if skipped
 
     @property
     def advice(self) -> tuple[AdviceRow, ...] | None:
@@ -392,8 +391,8 @@ def study(
     Once ``watch`` returns false, the current replay stops and the remaining ones are skipped. ``warn`` receives input
     warnings before the replay; the results also contain them. ``main_done`` receives a study of the main replay alone
     if it is complete, while the comparison replays may still run. ``quick`` skips the proven bound of heterogeneous
-    tasks. Passes on a long log run in parallel processes on a multi-core machine, so ``watch`` is called for each in
-    turn.
+    tasks. On a machine with several processors the passes of a long log run in parallel, and ``watch`` is called for
+    all of them alternately.
     """
     passes = StudyPasses(log, tasks, parts, watch, quick=quick)
     check_kinds(log, tasks)
@@ -411,7 +410,7 @@ def cluster_study(
 ) -> ReplayStudy:
     """Replay ``tasks`` on nodes that never leave, until all are done.
 
-    A cluster harvest has no references. The study's log stops with the main replay.
+    There are no references: all nodes are dedicated. The study's log stops with the main replay.
     """
     check_cluster(parts.settings)
     cluster.check(tasks)

@@ -52,6 +52,8 @@ TASK = TaskSpec(name="a", curve=SpeedCurve(nodes=(1, 2), rate=(10.0, 20.0)), max
 class Writing:
     """A decision core that writes a journal, as a live run does."""
 
+    uses_work_left = chooses_batches = False
+
     def __init__(self, harvester: Harvester, journal: Journal) -> None:
         self._harvester = harvester
         self._journal = journal

@@ -114,7 +114,7 @@ def test_copies_are_named_with_their_period() -> None:
     "text", ["", "disk", "disk:", "disk:0", "disk:-1", "disk:inf", "disk:nan", "task:3", "copies:0", "ram", 3]
 )
 def test_other_forms_are_refused(text: str) -> None:
-    with pytest.raises(BadValue, match="copies, copies:SECONDS, disk:SECONDS or task") as caught:
+    with pytest.raises(BadValue, match="copies:DURATION, disk:DURATION or task") as caught:
         ReplaySettings(progress=text)
     assert caught.value.where == "ReplaySettings.progress"
 

@@ -40,6 +40,8 @@ Script = dict[float, dict[str, tuple[str, ...]]]
 class Scripted:
     """Decides what a script says: at its times the nodes of each task; it gives up what leaves, as the core does."""
 
+    uses_work_left = chooses_batches = False
+
     def __init__(self, script: Script) -> None:
         self._script = script
         self._pool: dict[str, str] = {}

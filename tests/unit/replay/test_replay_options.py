@@ -97,6 +97,8 @@ def test_every_cost_may_be_set_for_all_tasks_and_multiplied() -> None:
 class Listening:
     """A decision core that remembers how much work was reported to be left."""
 
+    chooses_batches = False
+
     def __init__(self, *, wants: bool) -> None:
         self._core = build_harvester(Settings())
         self.uses_work_left = wants
