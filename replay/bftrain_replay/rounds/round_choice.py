@@ -16,14 +16,14 @@ from bftrain_replay.simulation.replay_settings import NO
 
 T = TypeVar("T")
 
-_WISHES_PER_BATCH: Final = 300  # wishes converted at a time: nodes mostly run out early
+_WISHES_PER_BATCH: Final = 300  # wishes converted to lists at a time: nodes mostly run out early
 
 
 def pack(task: Places, kind: Places, nodes: Places, free: Places) -> Places:
-    """Return the places of the granted wishes, in order.
+    """Return the indices of the granted wishes, in order.
 
-    A wish asks for ``nodes`` of one kind for one task (a small number). Wishes are granted in turn if enough nodes are
-    left and the task has no earlier grant.
+    Each wish asks for some ``nodes`` of a ``kind`` for a ``task``; ``free`` are the nodes of each kind. Wishes are
+    granted in turn if enough nodes are left and the task has no earlier grant.
     """
     room, has, granted = free.tolist(), set[int](), []
     left = sum(room)
@@ -106,7 +106,7 @@ class RoundChoice:
             kinds = contenders.gangs.fastest[contenders.place[order]]
             task, kind = np.repeat(order, kinds.shape[1]), kinds.ravel()
         else:
-            task, kind = self._by_pair(given, contenders)
+            task, kind = self._by_task_and_kind(given, contenders)
         able = contenders.speeds[task, kind] > 0.0
         task, kind = task[able], kind[able]
         return self._granted(task, kind, contenders)
@@ -118,9 +118,10 @@ class RoundChoice:
             return task, kind  # there is room for all
         granted = pack(task, kind, nodes, contenders.free)
         if not self._overtaking:
-            # Only wishes of tasks before the first task that got no nodes
-            has = np.isin(task[np.sort(np.unique(task, return_index=True)[1])], task[granted])
-            granted = granted if has.all() else granted[: int(np.argmin(has))]
+            tasks = task[np.sort(np.unique(task, return_index=True)[1])]  # by their first wish
+            waits = ~np.isin(tasks, task[granted])
+            if waits.any():
+                granted = granted[np.isin(task[granted], tasks[: int(np.argmax(waits))])]
         return task[granted], kind[granted]
 
     def _with_pairs(self, given: Floats, wishes: PairWishes, contenders: CompetingTasks) -> tuple[Places, Places]:
@@ -219,11 +220,11 @@ class RoundChoice:
             self._reject(contenders, f"gave task '{name}' the priority NaN", "give a number, -inf to let it wait")
         return given
 
-    def _by_pair(self, given: Floats, contenders: CompetingTasks) -> tuple[Places, Places]:
+    def _by_task_and_kind(self, given: Floats, contenders: CompetingTasks) -> tuple[Places, Places]:
         """Order wishes by priority; break ties by arrival, then by the task's faster kind.
 
-        Within each kind, negative priorities rank last: they use nodes that would be idle. Gavel grants them before it
-        moves to the next kind.
+        Negative priorities rank last, as they use nodes that would be idle: kind by kind with Gavel's conventions,
+        otherwise after the other wishes for all kinds.
         """
         if self._kind_order != BY_PRIORITY:
             count = given.shape[1]

@@ -201,6 +201,13 @@ class WidestFirst:
     def priorities(self, contenders):
         return contenders.nodes.astype(float)
 
+class FirstKindFirst:
+    name = "first-kind-first"
+
+    def priorities(self, contenders):
+        order = np.arange(len(contenders))
+        return np.column_stack((-order, -order - 100.0))
+
 class OnOneKind:
     name = "on-one-kind"
     steady = True
@@ -280,6 +287,15 @@ def own(tmp_path: Path) -> Path:
     path = tmp_path / "own.py"
     path.write_text(OWN, encoding="utf-8")
     return path
+
+
+def test_without_overtaking_a_task_keeps_what_it_gets_late_and_later_ones_wait(own: Path) -> None:
+    any_kind, only_v = {"v": 1.0, "k": 1.0}, {"v": 1.0}
+    tasks = [gang("a", 100.0, speeds=only_v), gang("b", 100.0, 2, speeds=any_kind)]
+    tasks += [gang("c", 100.0, 2, speeds=only_v), gang("d", 100.0, speeds=only_v)]
+    policy = f"{own}:FirstKindFirst"
+    result = rounds({"v": 2, "k": 2}, tasks, policy=policy, round_s=100.0, overtaking="no")
+    assert result.tasks_table["finish_s"] == [100.0, 100.0, 200.0, 300.0]
 
 
 def test_a_policy_of_ones_own(own: Path) -> None:
