@@ -64,7 +64,7 @@ class RoundSolver:
         self.name = settings.policy
         find_policy(self._settings)
         self._columns: _Columns | None = None
-        self._recent: dict[str, TaskSpec] = {}  # the latest tasks as they were submitted, for ``auto``
+        self._specs: dict[str, TaskSpec] = {}  # for ``auto``: present and latest tasks as they were first seen
         self._working = Lock()
 
     def available(self) -> Availability:
@@ -111,12 +111,14 @@ class RoundSolver:
             return ""
         now_s = self._columns.now_s(problem.tasks)
         for task in problem.tasks:
-            if task.name not in self._recent:
+            if task.name not in self._specs:
                 left = task.work_left_samples
                 spec = _spec(task, now_s - task.age_s, now_s, sizes=False)
-                self._recent[task.name] = replace(spec, work_samples=left if left and left > 0.0 else None)
-        self._recent = dict([*self._recent.items()][-RECENT:])
-        reason = choice.look(now_s, [*self._recent.values()], self._columns.most)
+                self._specs[task.name] = replace(spec, work_samples=left if left and left > 0.0 else None)
+        latest = [*self._specs][-RECENT:]
+        kept = {*latest, *(task.name for task in problem.tasks)}
+        self._specs = {name: spec for name, spec in self._specs.items() if name in kept}
+        reason = choice.look(now_s, [self._specs[name] for name in latest], self._columns.most)
         if choice.name != self._settings.policy:
             self._settings = replace(self._settings, policy=choice.name)
             self._columns = _Columns(self._settings, problem, self._columns)

@@ -12,6 +12,8 @@ from bftrain import Decision, Harvester, NodesJoined, SpeedCurve, TaskFinished, 
 from bftrain.config import LiveSettings
 from bftrain.errors import BadValue, UnknownName
 from bftrain.values.events import Event
+from bftrain_replay.rounds import round_solver
+from bftrain_replay.rounds.policy_choice import PolicyChoice
 from tests.helpers.round_cases import gang
 
 CLUSTER = {"k80": 4, "p100": 3, "v100": 2}
@@ -216,6 +218,20 @@ def test_auto_keeps_its_policy_where_another_gains_nothing() -> None:
     tasks = [gang(f"t{number}", 300.0, submit_s=100.0 * number) for number in range(12)]
     _, run = mean_completion_s("auto=makespan,fifo,srtf", tasks)
     assert {decision.solver for decision in run.decisions if decision.sizes} == {"fifo"}
+
+
+def test_auto_simulates_the_latest_tasks_even_if_earlier_ones_are_present(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, ...]] = []
+
+    def look(_choice: PolicyChoice, _time_s: float, recent: Sequence[TaskSpec], _nodes: Mapping[str, int]) -> str:
+        seen.append(tuple(task.name for task in recent))
+        return ""
+
+    monkeypatch.setattr(round_solver, "RECENT", 3)
+    monkeypatch.setattr(PolicyChoice, "look", look)
+    tasks = [gang(f"t{number}", 300.0, submit_s=10.0 * number) for number in range(5)]
+    RoundsByHand("auto", {"": 1}, tasks).run()
+    assert set(seen) == {("t0",), ("t2", "t3", "t4")}
 
 
 def test_auto_chooses_among_policies_and_figures_that_exist() -> None:
