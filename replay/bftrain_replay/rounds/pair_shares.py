@@ -122,18 +122,13 @@ class PairShares:
                 if not times.counted[row]:
                     times.counted[row], times.before_s[row] = 1, times.read_s[row]
                 times.read_s[row] = times.joint_s[row]
-                self._set_received(self._rows(one, other), times, row)
+                first = (one * self._tasks + other) * self._kinds
+                rows = slice(*np.searchsorted(self._key, (first, first + self._kinds)).tolist())
+                self._received_s[rows] = (times.read_s[row] - times.before_s[row])[self._kind[rows]]
 
     def count_deficits(self, passed_s: float) -> None:
         """Add the time promised by the shares in this period, and subtract the time received."""
         self._deficit_s += self._shares * passed_s - self._received_s
-
-    def _rows(self, one: int, other: int) -> slice:
-        first = (one * self._tasks + other) * self._kinds
-        return slice(*np.searchsorted(self._key, (first, first + self._kinds)).tolist())
-
-    def _set_received(self, rows: slice, times: PairTimes, time_row: int) -> None:
-        self._received_s[rows] = (times.read_s[time_row] - times.before_s[time_row])[self._kind[rows]]
 
     def wishes(self, contenders: CompetingTasks, deficit_weight: float) -> PairWishes:
         """Return a wish for each current pair and kind with a share: share over time received."""

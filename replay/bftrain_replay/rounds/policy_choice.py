@@ -22,9 +22,9 @@ AUTO: Final = "auto"
 FIGURES: Final = ("completion", "response", "rho", "makespan")
 CANDIDATES: Final = ("fifo", "las", "srtf", "max-min", "finish-time")
 _EVERY_ROUNDS: Final = 10
-_FEWEST: Final = 5  # tasks; a simulation of fewer says little
-RECENT: Final = 100  # tasks, the latest; they keep a simulation short
-_GAIN: Final = 0.01  # least improvement that is worth another policy
+_FEWEST_TASKS: Final = 5  # a simulation of fewer would be no guide
+RECENT: Final = 100  # number of tasks in a simulation, which keeps it short
+_LEAST_GAIN: Final = 0.01  # smallest improvement for which the policy changes, relative
 
 
 class PolicyChoice:
@@ -48,7 +48,7 @@ class PolicyChoice:
         """Compare on ``nodes`` by kind at the start of a round; return the reason of a choice, or "" if none is due."""
         if not self._tasks:
             recent = sorted((task for task in tasks if task.work_samples is not None), key=lambda task: task.submit_s)
-            if time_s < self._due_s or len(recent) < _FEWEST:
+            if time_s < self._due_s or len(recent) < _FEWEST_TASKS:
                 return ""
             self._due_s = time_s + _EVERY_ROUNDS * self._settings.round_s
             self._tasks = tuple(replace(task, submit_s=task.submit_s - recent[0].submit_s) for task in recent)
@@ -60,7 +60,7 @@ class PolicyChoice:
         """Take the best candidate; return the reason."""
         found = {name: figure for name, figure in self._found.items() if figure is not None}
         best = min(found, key=lambda name: found[name], default=self.name)
-        if found and found[best] < found.get(self.name, math.inf) * (1.0 - _GAIN):
+        if found and found[best] < found.get(self.name, math.inf) * (1.0 - _LEAST_GAIN):
             self.name = best
         values = ", ".join(f"{name} {figure:,.4g}" for name, figure in found.items())
         count = counted(len(self._tasks), "task")
@@ -73,8 +73,9 @@ class PolicyChoice:
             result = simulate(nodes, tasks, replace(self._settings, policy=name))
         except BftrainError:
             return None
+        if self._figure == "makespan":
+            return result.summary.makespan_s
         figures = result.task_figures
-        mean = {"completion": figures.completion_s, "response": figures.response_s, "rho": figures.rho}.get(
-            self._figure
-        )
-        return result.summary.makespan_s if self._figure == "makespan" else mean.mean if mean is not None else None
+        by_name = {"completion": figures.completion_s, "response": figures.response_s, "rho": figures.rho}
+        percentiles = by_name[self._figure]
+        return percentiles.mean if percentiles is not None else None

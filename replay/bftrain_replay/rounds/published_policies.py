@@ -1,4 +1,4 @@
-"""Policies of other systems on the port of rounds: Tiresias, Optimus, Gandiva and Pollux; and ``goodput``."""
+"""Policies of other systems: Tiresias, Optimus and Pollux for rounds, Gandiva for sharing; and ``goodput``."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def setting(name: str, given: float | str, *, above: float = -math.inf) -> float
 class Tiresias:
     """Two FIFO queues, divided by node-seconds received (Gu et al., NSDI 2019).
 
-    With ``promote``, a task returns to the first queue with its service reset to zero once its uninterrupted wait
-    exceeds ``promote`` times its run time.
+    With ``promote``, a task returns to the first queue, with its service reset to zero, once its uninterrupted wait
+    reaches ``promote`` times its run time.
     """
 
     name = "tiresias"
@@ -50,7 +50,7 @@ class Tiresias:
         self._threshold_node_s = setting("threshold_node_s", threshold_node_s)
         self._promote = setting("promote", promote)
         self._forgiven: Floats = np.zeros(0)  # node-seconds that no longer count
-        self._ran_s: Floats = np.zeros(0)  # time at which each task ran last
+        self._ran_s: Floats = np.zeros(0)  # when each task last ran, or was submitted
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
         """Rank the first queue before the second."""
@@ -172,7 +172,7 @@ class Gandiva:
 
 
 class _ChosenSizes:
-    """Turns chosen sizes into sizes and priorities; a task with size 0 waits."""
+    """A sizing policy by one method, ``chosen``: the sizes of all tasks, 0 for those that wait."""
 
     def __init__(self) -> None:
         self._runs: NDArray[np.bool_] = np.zeros(0, dtype=bool)
@@ -201,8 +201,8 @@ class Pollux(_ChosenSizes):
     """Maximises the power mean, with exponent -1, of all speedups (Qiao et al., OSDI 2021).
 
     A speedup is the progress on a number of nodes over the progress on an equal share. Where a task's size changes, it
-    is multiplied by ``(age - starts * delay_s) / (age + delay_s)``. A task gets no more than twice its largest size so
-    far. A dynamic programme finds the best sizes; Pollux searches with a genetic algorithm.
+    is multiplied by ``(age - restarts * delay_s) / (age + delay_s)``. A task gets no more than twice its largest size
+    so far. A dynamic programme finds the best sizes; Pollux searches with a genetic algorithm.
     """
 
     name = "pollux"
@@ -240,8 +240,8 @@ class Pollux(_ChosenSizes):
     def _costs(self, contenders: CompetingTasks, pool: int) -> Floats:
         here, tasks = contenders.place, contenders.tasks
         age_s = contenders.time_s - contenders.submit_s
-        first = self._starts[here] - 1  # the first start is no restart
-        moved = np.maximum(age_s - np.maximum(first, 0) * self._delay_s, 0.0) / (age_s + self._delay_s)
+        restarts = np.maximum(self._starts[here] - 1, 0)
+        moved = np.maximum(age_s - restarts * self._delay_s, 0.0) / (age_s + self._delay_s)
         sizes, cost = np.arange(pool + 1), np.empty((len(tasks), pool + 1))
         for number, (task, place) in enumerate(zip(tasks, here.tolist(), strict=True)):
             share = min(max(math.ceil(pool / len(tasks)), task.min_nodes), task.max_nodes)

@@ -1,4 +1,4 @@
-"""Speeds that policies believe where these are not known exactly: with errors, learnt as tasks run, and completed.
+"""Speeds as policies see them if they are not known exactly: with errors, learnt as tasks run, and completed.
 
 A speed counts as measured once a task has worked on a kind at a size; all speeds of profiled tasks count. Completion
 fits a low-rank matrix to the logarithms of the measured speeds, by task and kind, as Gavel's estimator does.
@@ -33,8 +33,8 @@ class SpeedBeliefs:
         if not settings.speed_error:
             return
         wrong = WrongSpeeds(settings.speed_error, settings.profiled, settings.seed)
-        self._specs = [wrong.believed(spec) for spec in actual.specs]
-        self._guessed = tuple(self._specs)
+        self._specs = [wrong.believed(spec) for spec in actual.specs]  # as policies see the tasks now
+        self._guessed = tuple(self._specs)  # before any measurement
         self._profiled = np.array([one is other for one, other in zip(self._specs, actual.specs, strict=True)])
         self._known: dict[int, dict[tuple[int, int], float]] = {}  # measured speeds by task, kind and size
         # Size of each task's latest measurement on each kind

@@ -48,8 +48,8 @@ _PATIENCE: Final = 1000  # idle rounds without arrivals before the run counts as
 _WATCH_EVERY: Final = 64  # steps between calls of ``watch``
 # Columns that compiled rounds change
 _COUNTED: Final = (
-    *("start_s", "end_s", "seen_s", "starts", "moves", "preemptions", "done_samples", "held_node_s", "pool_node_s"),
-)
+    "start_s", "end_s", "seen_s", "starts", "moves", "preemptions", "done_samples", "held_node_s", "pool_node_s",
+)  # fmt: skip
 # Numbers that compiled rounds continue, by their names there
 _CONTINUED: Final[Mapping[str, str]] = {
     "_arrived": "come",
@@ -62,7 +62,7 @@ _ALONE: Final = -1  # the partner of a task that has none
 
 
 class _RunSpeeds(NamedTuple):
-    """The speeds of the tasks that run: those they reach, and those they would reach on the fewest hosts."""
+    """The speeds of the running tasks: on their hosts, and on the fewest hosts possible."""
 
     reached: Floats
     compact: Floats
@@ -385,7 +385,10 @@ class RoundEngine:
         )
 
     def _ideal_step(self) -> None:
-        """Apply the shares exactly until tasks or nodes arrive or leave; finished tasks leave then, as in Gavel."""
+        """Apply the shares exactly until tasks arrive or nodes change, or for one round after the last arrival.
+
+        Finished tasks leave at the end of the step, as in Gavel.
+        """
         here, begin_s, gangs = self._here, self.now_s, self.gangs
         shares = self._ideal_shares(here)
         more_arrive = self._arrived < len(gangs)

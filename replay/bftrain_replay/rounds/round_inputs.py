@@ -56,11 +56,12 @@ class PairTable:
 class TaskGangs:
     """Tasks in arrival order. ``speeds`` are samples/s by task and kind, 0 where a task cannot run.
 
-    ``work`` is infinite for an endless task; ``fastest`` lists each task's kinds, the fastest first. ``nodes``,
-    ``speeds`` and ``fastest`` change where a policy chooses sizes; ``most`` is then the node limit by kind, and
-    ``best`` the speed at the best size. For tasks that set batches, ``speeds`` are progress at the best batch of the
-    current size, which ``batches`` lists (0 for other tasks). ``pairs`` are speeds of two tasks on the same nodes.
-    Where policies misjudge speeds, they see estimates and ``actual`` has the true tasks.
+    ``work`` is infinite for an endless task; ``fastest`` lists each task's kinds, the fastest first; ``most`` is the
+    largest number of nodes of each kind, and ``best`` a task's speed on its fastest kind at its best size. A policy
+    that chooses sizes changes ``nodes``, and with them ``speeds`` and ``fastest``. For tasks that set batches,
+    ``speeds`` are progress at the best batch of the current size, which ``batches`` lists (0 for other tasks).
+    ``pairs`` are speeds of two tasks on the same nodes. Where policies misjudge speeds, these are the tasks as policies
+    see them, and ``actual`` has the true ones.
     """
 
     specs: list[TaskSpec]
@@ -108,7 +109,7 @@ class TaskGangs:
         self.look_again(place)
 
     def look_again(self, place: int) -> None:
-        """Update the speeds of a task with changed curves."""
+        """Compute the speeds of a task again, after a change of its curves or of ``most``."""
         self._set_speeds(place)
         self.best[place] = _best(self.specs[place], self.speeds[place].tolist(), self.most)
 
@@ -122,13 +123,13 @@ def gangs_of(
 ) -> TaskGangs:
     """Return tasks as gangs on kinds with at ``most`` that many nodes at a time.
 
-    Raises for a task that can never run. With ``sizes`` the policy chooses each task's size.
+    Raise for a task that can never run. With ``sizes`` the policy chooses each task's size.
     """
     chosen = "" if sizes else settings.gang
     stated = [task if sizes else _gang(task, chosen) for task in sorted(tasks, key=lambda task: task.submit_s)]
     specs = [by_progress(task) for task in stated]
     kinds, nodes = tuple(most), [task.min_nodes for task in specs]
-    speeds = np.array([_speeds(task, count, most) for task, count in zip(specs, nodes, strict=True)])
+    speeds = np.array([_usable_speeds(task, count, most) for task, count in zip(specs, nodes, strict=True)])
     speeds = speeds.reshape(len(specs), len(kinds))
     return TaskGangs(
         specs=specs,
@@ -201,7 +202,8 @@ def _batches_on(task: TaskSpec, nodes: int, most: Mapping[str, int]) -> list[int
     return [batches[nodes] if batches else 0 for batches in found]
 
 
-def _speeds(task: TaskSpec, nodes: int, most: Mapping[str, int]) -> list[float]:
+def _usable_speeds(task: TaskSpec, nodes: int, most: Mapping[str, int]) -> list[float]:
+    """Return the speeds as :func:`_speeds_on`; raise if all are 0."""
     speeds = _speeds_on(task, nodes, most)
     if any(speeds):
         return speeds
@@ -214,7 +216,8 @@ class TrainingPhases:
     """Switches each task to the curve of its current phase. Tasks of models that the table lacks keep their curve.
 
     With a growing gradient noise scale, larger batches pay off later in training, so a task gains more from many nodes
-    then. A table row is ``model,from,nodes,rate``: from this part of its work, the model's speed on that many nodes.
+    then. A row ``model,from,nodes,rate`` of the table is the model's speed on that many nodes after the fraction
+    ``from`` of its work.
     """
 
     def __init__(self, file: str, gangs: TaskGangs) -> None:

@@ -48,9 +48,9 @@ class RoundPolicy(Protocol):
     """Chooses the tasks that run in a round. A factory makes one for every run.
 
     Set ``steady = True`` on a policy that changes priorities only when tasks or nodes arrive or leave: the rounds
-    between such changes are simulated in one step. Runs in which every task trains on one kind also skip rounds, unless
-    a stateful policy sets ``every_round = True``. A policy that delays all tasks sets ``due_s`` to the time of its next
-    decision (infinite: no delay), otherwise the engine reports a stall.
+    between such changes are simulated in one step. So are rounds in which all tasks run on a cluster with one kind,
+    unless a stateful policy sets ``every_round = True``. A policy that delays all tasks sets ``due_s`` to the time of
+    its next decision (infinite: no delay), otherwise the engine reports a stall.
     """
 
     @property
@@ -286,7 +286,7 @@ def srtf() -> OrderedPolicy:
 
 
 class ByShares(ResettingPolicy):
-    """Applies a sharing policy. Set ``needs_work`` if the policy divides by the remaining work.
+    """Applies a sharing policy. If that ``needs_work``, every task must have an amount of work.
 
     Shares are recomputed no more than once per interval. A task that arrives between two computations has no share.
     Under Gavel's conventions it waits for the next computation, at ``due_s`` (infinite: not before tasks or nodes
@@ -327,12 +327,9 @@ class ByShares(ResettingPolicy):
         """
         if self.resets(contenders):
             self._reset(contenders)
-        place, progress = contenders.place, contenders.progress
-        share, received = self._shares[place], progress.service_s[place]
-        if progress.pairs.count:
-            received -= progress.paired_s[place]
-        received -= self._service_s[place]
-        received += contenders.round_s / 2.0
+        place = contenders.place
+        share = self._shares[place]
+        received = self._alone_time_s(contenders, place) - self._service_s[place] + contenders.round_s / 2.0
         ahead = share / received
         if self._settings.like_gavel:
             deficit_s = self._deficit_s[place]
@@ -501,11 +498,11 @@ class ByShares(ResettingPolicy):
         part /= np.maximum(1.0, part.sum(axis=1, keepdims=True))
         self._alone_speed[contenders.place] = (speeds * part).sum(axis=1)
 
-    def _problem(self, contenders: CompetingTasks, able: Any) -> SharingProblem | None:  # noqa: ANN401 - places
+    def _problem(self, contenders: CompetingTasks, able: Places) -> SharingProblem | None:
         if not able.size:
             return None
         kinds, place, weight = _names(contenders), contenders.place[able], contenders.weight[able]
-        if not weight.any():  # no other can use anything: all are equals
+        if not weight.any():  # tasks of weight 0 share equally if no others can run
             weight = np.ones_like(weight)
         age_s = (contenders.time_s - contenders.submit_s[able]).tolist()
         left, alone_s = contenders.left_samples[able].tolist(), self._alone_s[place].tolist()

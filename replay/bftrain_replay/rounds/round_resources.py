@@ -192,12 +192,12 @@ class HostResources:
         return rows
 
 
-def _in_a_row(order: str) -> RoundPolicy:
+def _ranking_policy(order: str) -> RoundPolicy:
     """Return the round policy ``order``; raise unless it only ranks tasks."""
     known = registry.BUILT_IN["rounds"]
     found = registry.load("rounds", order)() if order in known and order != Synergy.name else None
     if not isinstance(found, RoundPolicy) or isinstance(found, SizingPolicy):
-        fix = "name a policy that puts tasks in a row: fifo, las, srtf, tiresias"
+        fix = "name a policy that only ranks tasks: fifo, las, srtf, tiresias"
         raise BadInput(f"cannot run tasks in the order '{order}'", fix=fix)
     return found
 
@@ -222,7 +222,7 @@ class Synergy:
     name = "synergy"
 
     def __init__(self, order: str = "fifo") -> None:
-        policy = _in_a_row(order)
+        policy = _ranking_policy(order)
         self.priorities = policy.priorities
         self.steady, self.every_round, self.needs_work = (getattr(policy, each, False) for each in _TRAITS)
 

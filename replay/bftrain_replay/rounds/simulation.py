@@ -38,26 +38,26 @@ def simulate(
     ``watch`` receives the progress; it stops the run by returning False.
     """
     begun_s = perf_counter()
-    there = _supply(source, settings)
+    supply = _supply(source, settings)
     metrics_of(settings.metrics)  # reports bad names before any work
     policy = find_policy(settings)
-    shares = shares_of(settings, there.kinds)
-    placed = with_shares(with_places(tasks, there.largest_host), shares)
-    gangs = gangs_of(placed, there.most, settings, sizes=isinstance(policy, SizingPolicy))
-    _check(gangs, there, settings, policy)
+    shares = shares_of(settings, supply.kinds)
+    placed = with_shares(with_places(tasks, supply.largest_host), shares)
+    gangs = gangs_of(placed, supply.most, settings, sizes=isinstance(policy, SizingPolicy))
+    _check(gangs, supply, settings, policy)
     if settings.like == GAVEL_IDEAL:
         _check_ideal(gangs, settings, policy)
     if isinstance(policy, ByShares) and settings.overtaking == NO:
         fix = "omit it, or choose a policy that orders tasks"
         raise BadInput("sharing policies have no order for waiting tasks", where="overtaking", fix=fix)
-    engine = RoundEngine(gangs, there, policy, settings, shares)
+    engine = RoundEngine(gangs, supply, policy, settings, shares)
     engine.run(watch)
     computed, shares_s = (policy.computed, policy.wall_s) if isinstance(policy, ByShares) else (0, 0.0)
     return RoundResult(
         settings=settings,
         specs=tuple(tasks),
         engine=engine,
-        nodes=there.most,
+        nodes=supply.most,
         log_sha256=source.sha256 if isinstance(source, EventLog) else "",
         wall_s=perf_counter() - begun_s,
         shares_computed=computed,
@@ -73,20 +73,20 @@ def _supply(source: Mapping[str, int] | EventLog, settings: RoundSettings) -> No
             raise BadInput(f"has no effect on a {'log' if is_log else 'cluster'}", where=name, fix=fix)
     if isinstance(source, EventLog):
         chosen = chosen_nodes(source, settings.nodes) if settings.nodes else None
-        there = idle_nodes(
+        supply = idle_nodes(
             source.select(nodes=chosen, window=chosen_window(source, settings.window or ":")), settings.racks
         )
     else:
-        there = cluster(source, settings.nodes_of_hosts)
-    if settings.resources_of_nodes and (there.host_of is None or settings.racks):
+        supply = cluster(source, settings.nodes_of_hosts)
+    if settings.resources_of_nodes and (supply.host_of is None or settings.racks):
         what = "is shared by the nodes of a host, and which nodes lie on one host is not known"
         whole = "omit it, or give a log of GPUs: tasks on whole nodes never share"
         fix = whole if is_log else "use --set per-host=N, or omit it"
         raise BadInput(what, where=next(iter(settings.resources_of_nodes)), fix=fix)
-    if settings.placement != AUTO and there.host_of is None:
+    if settings.placement != AUTO and supply.host_of is None:
         fix = "give racks by --topology, or omit it" if is_log else "use --set per-host=N, or omit it"
         raise BadInput("has no effect, because the hosts of nodes are unknown", where="placement", fix=fix)
-    return there
+    return supply
 
 
 def _check_ideal(gangs: TaskGangs, settings: RoundSettings, policy: RoundPolicy) -> None:
@@ -103,14 +103,14 @@ def _check_ideal(gangs: TaskGangs, settings: RoundSettings, policy: RoundPolicy)
         raise BadInput(f"with like {GAVEL_IDEAL} tasks start at no cost", where="start_cost_s", fix=fix)
 
 
-def _check(gangs: TaskGangs, there: NodeSupply, settings: RoundSettings, policy: RoundPolicy) -> None:
+def _check(gangs: TaskGangs, supply: NodeSupply, settings: RoundSettings, policy: RoundPolicy) -> None:
     """Raise for runs that would never end, tasks that the policy cannot serve, and means over missing tasks."""
     endless = [spec.name for spec, work in zip(gangs.specs, gangs.work.tolist(), strict=True) if work == math.inf]
     if endless and getattr(policy, "needs_work", False):
         what = f"has no amount of work, which policy '{policy.name}' requires"
         fix = "give it work_samples, or choose a policy that needs none"
         raise BadInput(what, where=f"task '{endless[0]}'", fix=fix)
-    if endless and there.end_s == math.inf and settings.until_s is None:
+    if endless and supply.end_s == math.inf and settings.until_s is None:
         what = "has endless work, and a cluster has no end time"
         raise BadInput(what, where=f"task '{endless[0]}'", fix="set --until, or give it work_samples")
     settings.check_measured(len(gangs))
