@@ -1,4 +1,4 @@
-"""Reproduces the BFTrainer study (Liu et al., arXiv:2106.12091): horizon, competing tasks, costs, heuristic."""
+"""The BFTrainer study (Liu et al., arXiv:2106.12091): horizon, competing tasks, costs, heuristics, time limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bftrain_datasets.published.tasks import import_tasks
 from bftrain_replay.reproducing.experiment import Experiment, Figure, Line, Request
 
 _LOG: Final = "ndstat-10sdn6-evt.tar.gz"
-_X_OPTIONS: Final = {"t-fwd": "horizon_s", "rescale-cost": "cost_factor"}  # others are over max_tasks
+_X_OPTIONS: Final = {"t-fwd": "horizon_s", "rescale-cost": "cost_factor"}  # x of the other figures is max_tasks
 
 
 def _make(request: Request, figure: Figure) -> Figure:

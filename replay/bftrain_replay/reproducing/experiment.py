@@ -1,4 +1,4 @@
-"""The vocabulary of published experiments: figures, their points, and published values.
+"""Published experiments: their figures, the points of a figure, and published values.
 
 ``published/NAME.toml`` has the figures of an experiment: their texts, lines and x values; its module makes the input
 files. A point of a figure is a point of a sweep: a set of options as in a sweep file (docs/how-to/sweeps.md).
@@ -22,7 +22,7 @@ from bftrain.taskfiles.files import MADE_BY, is_own_tasks, save_tasks
 from bftrain.values.task import TaskSpec
 
 T = TypeVar("T")
-Options = Mapping[str, Any]  # point options by their names in a sweep file; plug-in files are relative to FOLDER
+Options = Mapping[str, Any]  # options of a point by their names in a sweep file; files are relative to FOLDER
 Cells = Mapping[str, object]  # one row of the sweep's table, by column
 XValue = float | str
 
@@ -46,7 +46,7 @@ class Mark(NamedTuple):
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One line of a figure: its policy, the name of its jobs, and the options of its points.
+    """One line of a figure: its policy, its jobs (``stream``), and the options of its points.
 
     The values of a line that ``divides`` are the denominators of the other line with this name.
     """
@@ -83,7 +83,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Axes are titled ``x`` and ``y``; ``form`` is how the lines are drawn: in a heat map, lines are the vertical axis.
     ``note`` explains differences on the page. ``columns`` are read from the sweep's table and divided by ``unit``;
-    their labels extend the point's line. With ``distribution`` they are the per cent of jobs up to each value.
+    their labels extend the point's line. With ``distribution``, a label is the percentage of jobs up to the value.
     ``computed_marks`` need no run. The values of a ``machine_dependent`` figure are run times: its points run one by
     one, and are not compared in percent.
     """
@@ -110,7 +110,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     computed_marks: tuple[Mark, ...] = ()
 
     def marks(self, point: Point, cells: Cells) -> Iterator[Mark]:
-        """Yield the values of a point from its row. Values of a run stopped by its backlog are saturated."""
+        """Yield the values of a point from its row; they are saturated if the backlog stopped the run."""
         for label, name in self.columns.items():
             value, saturated = cells.get(name), cells.get("ended") == "overload"
             number = float(value) / self.unit if isinstance(value, int | float) else None
@@ -144,8 +144,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     seeds: tuple[int, ...] = ()  # none: the published seeds
     traces: Path | None = None
     quick: bool = False
-    tell: Callable[[str, float, int], None] = lambda *_: None  # receives a schedule, per cent done, and finished jobs
-    made: dict[str, Any] = msgspec.field(default_factory=dict)  # results of ``once``
+    tell: Callable[[str, float, int], None] = lambda *_: None  # receives a schedule, percent done, and finished jobs
+    made: dict[str, Any] = msgspec.field(default_factory=dict)  # results of ``once`` by key
 
     @property
     def options(self) -> dict[str, Any]:

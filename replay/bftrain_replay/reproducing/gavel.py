@@ -38,9 +38,10 @@ _SHORT, _LONG, _SHORT_SHARE = (1.5, 3.0), (3.0, 4.0), 0.8  # decimal exponents o
 
 
 class Stream(NamedTuple):
-    """A stream: its name, as the folder of the published traces, whether jobs are gangs, and have priorities.
+    """A stream of jobs; ``name`` is the folder of its published traces.
 
-    ``static``: all jobs arrive at time 0. ``entities``: each job belongs to one of five entities.
+    ``gangs``: some jobs use several GPUs. ``priorities``: some have a larger weight. ``static``: all arrive at time 0.
+    ``entities``: each belongs to one of five entities.
     """
 
     name: str
@@ -65,7 +66,7 @@ STREAMS: Final = {
 
 
 def draw(stream: Stream, seed: int, count: int = JOBS) -> Iterator[str]:
-    """Draw the first lines of a trace, with one arrival an hour on average; unused fields are dashes."""
+    """Draw the first ``count`` lines of a trace, with one arrival an hour on average; unused fields are dashes."""
     rates = load_speed_table(SPEEDS).rates[KINDS[0]]
     models = [model for model, by_gang in rates.items() if 1 in by_gang]
     jobs, gaps, now_s = Random(seed + 2), Random(seed + 3), 0.0  # noqa: S311 - Gavel's generator
@@ -113,7 +114,7 @@ _ENTITIES: Final = {f"entity {number}": Entity(weight=number + 1.0) for number i
 
 
 def _options(request: Request, line: Line, seed: int, count: int = JOBS) -> dict[str, Any]:
-    """Return the options of a run of the first jobs of a stream. As in Gavel, their seed also seeds the policy."""
+    """Return the options of a run of a line's first jobs. As in Gavel, their seed also seeds the policy."""
     tasks = task_file(STREAMS[line.stream], seed, request, count)
     options = {"policy": line.policy, "seed": seed, "tasks": tasks}
     if line.policy == "gandiva":

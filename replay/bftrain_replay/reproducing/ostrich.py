@@ -87,9 +87,9 @@ def _schedule(log: Path, options: Mapping[str, Any], tell: Callable[[float, int]
 
 
 def _schedule_all(request: Request, runs: Runs) -> dict[str, ScheduleCurves]:
-    """Return each run's schedule by name; all are kept in the request's folder.
+    """Return each run's schedule by name; schedules are stored in the request's folder.
 
-    The name of a kept schedule contains a hash of the log, the options and the program, so a stale one is never used.
+    The name of a stored schedule contains a hash of the log, the options and the program, so a stale one is never used.
     """
     schedules: dict[str, ScheduleCurves] = {}
     for name, (log, options) in runs.items():
@@ -105,7 +105,7 @@ def _schedule_all(request: Request, runs: Runs) -> dict[str, ScheduleCurves]:
 
 
 def _slides(request: Request) -> Iterator[Mark]:
-    """Yield each user's stretch in the first example, and the ends by OStrich in the second."""
+    """Yield the stretch of each user's campaigns in the first example, and their ends by OStrich in the second."""
     runs = {
         f"{example} {line}": (PUBLISHED / f"{example}.swf", {"policy": line.lower(), "estimates": "actual"})
         for example, line in (("slowdown", "FCFS"), ("slowdown", "OStrich"), ("pareto", "OStrich"))

@@ -43,7 +43,7 @@ from bftrain_replay.sweeping.sweep_passes import POINTS
 from bftrain_replay.sweeping.sweep_table import PointRow, PointState
 
 CLOSE: Final = 3.0  # percent: a smaller difference counts as agreement
-_LOADS_AT_ONCE: Final = 3  # each wave starts workers, which load their inputs again
+_LOADS_AT_ONCE: Final = 3  # loads of a line in one sweep: each sweep starts workers, which load their inputs again
 
 
 def run_all(
@@ -52,8 +52,8 @@ def run_all(
     """Run all points, each once, lower loads first; return their rows by key.
 
     ``run`` gets a sweep, and whether it must run point by point, without the cache, to measure times. Loads above a
-    saturated one are not simulated: they have its row. Once a point stays open, the run was interrupted, and all
-    others have its row.
+    saturated one are not simulated: they get its row. If a point stays open, the run was interrupted: all points that
+    have not run get its row.
     """
     rows: dict[bytes, PointRow] = {}
     for timed in (False, True):
@@ -87,8 +87,8 @@ def _key(point: Point, without: str = "") -> bytes:
 class Value(msgspec.Struct, frozen=True, kw_only=True):
     """One value of a figure: ours, the mean over ``seeds``, and the published one, if any.
 
-    A ``saturated`` value is omitted: the queue grows without bound. ``difference_percent`` is ``None`` for values of
-    different seeds or machines.
+    ``ours`` is ``None`` if ``saturated``: the queue grows without bound. ``difference_percent`` is ``None`` for values
+    of different seeds or machines.
     """
 
     figure: str
@@ -287,7 +287,7 @@ def figures_with_values(result: Reproduction) -> list[tuple[Figure, list[Value]]
 
 
 def page(result: Reproduction) -> HtmlPage:
-    """Return the page: how many values agree, by figure, and each figure with its plot and its table."""
+    """Return the page: the number of values that agree, by figure, and each figure with its plot and its table."""
     experiment, agreement = result.experiment, Agreement.of(chain(*result.values.values()))
     left, failed = result.count(PointState.OPEN), result.count(PointState.FAILED)
     warnings = [f"{counted(left, 'run')} still to be done."] if left else []
@@ -317,7 +317,7 @@ def page(result: Reproduction) -> HtmlPage:
 
 
 def _cards(result: Reproduction, agreement: Agreement) -> Iterator[tuple[str, str, str]]:
-    """Yield how well all values agree, and how many are not compared."""
+    """Yield the cards: how well the values agree, and how many are not compared."""
     if agreement.compared:
         yield f"Within {CLOSE:g} %", f"{agreement.close:,}", f"of {counted(agreement.compared, 'published value')}"
     if agreement.pairs:
@@ -370,7 +370,7 @@ def _intro(figure: Figure, values: Sequence[Value]) -> str:
 
 
 def _charts(figure: Figure, values: Sequence[Value]) -> Iterator[ChartFigure]:
-    """Draw a heat map, or our values as lines and the published ones as crosses; no chart if all are saturated."""
+    """Draw a heat map, or our values as lines or points and the published ones as crosses; nothing without values."""
     drawn = {(value.line, value.x): value for value in sorted(values, key=lambda value: len(value.seeds))}
     data = [
         {"line": value.line, "x": value.x, "y": y, "from": who, "words": f"{label}: {y:,.6g} ({who})"}
