@@ -68,12 +68,10 @@ class EngineRun:
     ended: EndReason | None = None  # stop reason on a fixed cluster
 
 
-def pools_at(log: EventLog, times_s: NDArray[np.float64]) -> dict[str, NDArray[np.int64]] | None:
-    """Return the idle nodes of each kind at times since the log's start; ``None`` if nodes have no kinds."""
-    if not log.kind_names:
-        return None
+def pools_at(log: EventLog, times_s: NDArray[np.float64]) -> dict[str, NDArray[np.int64]]:
+    """Return the idle nodes of each kind at times since the log's start; without kinds under an empty name."""
     places = np.searchsorted(log.times - log.start_s, times_s, side="right") - 1
-    return {kind: np.where(places < 0, 0, sizes[places]) for kind, sizes in pool_sizes_by_kind(log).items()}
+    return {kind: sizes[places] for kind, sizes in pool_sizes_by_kind(log).items()}
 
 
 def run(
@@ -165,7 +163,7 @@ class Engine:
         return EngineRun(
             complete=ended is not EndReason.INTERRUPTED,
             ended=ended if fixed else None,
-            pools=pools_at(self._log, self._ledger.times_s),
+            pools=pools_at(self._log, self._ledger.times_s) if self._log.kind_names else None,
             tasks=tuple(self._arrived.get(spec.name) or self._by_progress(spec) for spec in self._specs),
             ledger=self._ledger,
             decisions=self._decisions,

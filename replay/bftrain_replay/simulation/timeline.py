@@ -28,7 +28,8 @@ from bftrain_replay.simulation.task_progress import TaskProgress
 class LogSelection:
     """The replayed part of a log.
 
-    ``event_times_s`` are the times of the counted events, in seconds since the start of the part, itself the first one.
+    ``event_times_s`` are the times of the events that the published rules count, in seconds since the start of the
+    part; the start is the first one.
     """
 
     log: EventLog
@@ -83,7 +84,7 @@ class EventTimeline:
         return self._next_spec is not None
 
     def expect(self, task: TaskProgress) -> None:
-        """Set when ``task`` will finish, in place of its earlier expectation."""
+        """Schedule the finish of ``task`` in place of the one scheduled before."""
         finish_s = task.expected_finish_s
         if finish_s < math.inf:
             self._order += 1
@@ -100,7 +101,7 @@ class EventTimeline:
         return finish if finish < outside - SAME_MOMENT_S else outside
 
     def nodes_at(self, now_s: float) -> tuple[NodeRun, NodeRun] | None:
-        """Return the nodes that leave and join at ``now_s``, if any, and move on."""
+        """Return the nodes that leave and join at ``now_s``, if any, and move on to the next change."""
         change = self._next_change
         if change is None or change[0] > now_s:
             return None
@@ -121,5 +122,5 @@ class EventTimeline:
     def _next_finish_s(self) -> float:
         finishes = self._finishes
         while finishes and (finishes[0][2] != finishes[0][3].version):
-            heappop(finishes)  # its size changed since
+            heappop(finishes)  # scheduled before a change
         return finishes[0][0] if finishes else math.inf

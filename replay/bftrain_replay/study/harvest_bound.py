@@ -26,8 +26,8 @@ from bftrain.errors import Fault
 from bftrain.values.curve import ANY_KIND, SpeedCurve
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
-from bftrain_datasets.log.measures import pool_sizes_by_kind
 from bftrain_replay.run.fair_time import ConcaveSpeed, concave_hull
+from bftrain_replay.simulation.engine import pools_at
 from bftrain_solvers.sharing.linear import LinearRows, maximise
 
 Floats = NDArray[np.float64]
@@ -110,13 +110,9 @@ class _Pool(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, log: EventLog, arrivals_s: Sequence[float]) -> _Pool:
-        """Build it with a time for each arrival within the log."""
-        times_s = log.times - log.start_s
-        inside = [time_s for time_s in arrivals_s if 0.0 < time_s < log.span_s]
-        all_s = np.union1d(times_s, inside)
-        places = np.searchsorted(times_s, all_s, side="right") - 1
-        nodes = {kind: np.where(places < 0, 0, sizes[places]) for kind, sizes in pool_sizes_by_kind(log).items()}
-        return cls(all_s, np.diff(all_s, append=log.span_s), nodes)
+        """Build it with a time for each change of the log, and each arrival within it."""
+        all_s = np.union1d(log.times - log.start_s, [time_s for time_s in arrivals_s if 0.0 < time_s < log.span_s])
+        return cls(all_s, np.diff(all_s, append=log.span_s), pools_at(log, all_s))
 
 
 def harvest_bound(log: EventLog, tasks: Sequence[TaskSpec], most: int, *, mixed: bool = True) -> HarvestBound | None:
