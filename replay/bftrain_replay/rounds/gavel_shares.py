@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from bftrain_replay.rounds.pair_shares import PairModels
-from bftrain_replay.rounds.round_inputs import Floats, Places
+from bftrain_replay.rounds.round_inputs import Floats, Ints
 from bftrain_solvers.arrays import distinct_rows
 from bftrain_solvers.knapsack.compiled_knapsack import call_compiled
 from bftrain_solvers.sharing.policies import water_filling_shares
@@ -23,17 +23,18 @@ from bftrain_solvers.sharing.rising import ShareDemands, rise
 
 MAKESPANS: Final = frozenset({"makespan", "makespan-blind", "makespan-packed"})
 FINISH_TIMES: Final = frozenset({"finish-time", "finish-time-blind"})
+# Policies for which a task is as fast on every kind as on the first one
 BY_FIRST_KIND: Final = frozenset({"finish-time-blind", "makespan-blind", "water-filling-blind"})
 ALLOX: Final = "allox"
 WATER_FILLING: Final = frozenset({"water-filling", "water-filling-blind"})
-# Policies that need no problem with names
+# Policies whose shares are computed from columns, without a sharing problem
 DIRECT: Final = frozenset(
     {"max-min", "max-min-blind", "max-min-packed", ALLOX, *MAKESPANS, *FINISH_TIMES, *WATER_FILLING}
 )
-_AS_THEY_ARE: Final = frozenset({"isolated", ALLOX, "gandiva"})
-_DIGITS: Final = 9  # digits of a task's required speed, or its log, relative to its largest speed
+_NOT_SOLVED: Final = frozenset({"isolated", ALLOX, "gandiva"})  # Gavel computes these shares without the solver
+_DIGITS: Final = 9  # tasks whose required speeds (relative to the largest speed) agree to so many digits are a group
 _USUAL: Final = 1e6  # goals outside 1/_USUAL to _USUAL are rescaled; the solver's precision is absolute
-_SLACK: Final = 1e-4  # a part of its speed that a task may lose: the set of the best shares may have no inside
+_SLACK: Final = 1e-4  # fraction of its speed that a task may lose: the set of the best shares may have no interior
 _LEAST: Final = 1e-300  # smaller fractions count as equal
 _MOST_STEPS: Final = 60  # steps of the search for rho
 _RHO_CLOSE: Final = 1e-7  # relative
@@ -45,12 +46,12 @@ class CentralShares(NamedTuple):
 
     alone: Floats
     together: Floats
-    group: Places
+    group: Ints
 
 
 def shares_like_gavel(policy: str, shares: Floats, market: ShareDemands) -> Floats:
     """Return a policy's shares, by task and kind, as found by Gavel's solver for policies that use it."""
-    if policy in _AS_THEY_ARE or policy.endswith("-packed"):
+    if policy in _NOT_SOLVED or policy.endswith("-packed"):
         return shares
     return _central(market, (market.speeds * shares).sum(axis=1)).alone
 
@@ -74,7 +75,7 @@ def filled_shares(policy: str, market: ShareDemands, weights: Floats) -> Central
     return _central(market, (market.speeds * shares).sum(axis=1))
 
 
-def queue_shares(market: ShareDemands, work: Floats, kept: Places) -> CentralShares:
+def queue_shares(market: ShareDemands, work: Floats, kept: Ints) -> CentralShares:
     """Return AlloX's shares; ``kept`` is the kind that a task keeps (-1: none)."""
     usable = market.counts > 0.0
     places = np.append(np.where(usable, np.cumsum(usable) - 1, -1), -1)
@@ -90,6 +91,7 @@ def _on_all_kinds(market: ShareDemands, shares: Floats) -> Floats:
 
 
 def _alone(shares: Floats) -> CentralShares:
+    """Return shares of tasks without pairs."""
     count, kinds = shares.shape
     return CentralShares(shares, np.zeros((1, 1, kinds)), np.zeros(count, dtype=np.intp))
 
@@ -212,8 +214,8 @@ class _Groups(NamedTuple):
 class _Pairs(NamedTuple):
     """Pairs of groups, and the speeds of both by kind. Pairs within one group come first."""
 
-    one: Places
-    other: Places
+    one: Ints
+    other: Ints
     speeds: Floats
 
 
@@ -231,10 +233,10 @@ def _columns(groups: _Groups, pairs: _Pairs, goal: Floats, *, rising: bool) -> F
     place = np.empty(2 * size, dtype=np.intp)
     place[np.lexsort((np.repeat((0, 1), size), np.tile(apart, 2)))] = np.arange(2 * size)
     time_row, speed_row = place[:size], place[size:]
-    parts: list[tuple[Floats, Floats, Places]] = []
+    parts: list[tuple[Floats, Floats, Ints]] = []
     sizes, equal_columns = [np.zeros(1, dtype=np.intp)], list[Floats]()
 
-    def add(speeds: Sequence[Floats], tasks: Sequence[Places], beside: Sequence[Floats], equals: Floats) -> None:
+    def add(speeds: Sequence[Floats], tasks: Sequence[Ints], beside: Sequence[Floats], equals: Floats) -> None:
         """Add columns of combinations of one or two tasks, one combination per row of each table of speeds."""
         count = len(tasks)
         shape = (equals.size, kinds, 2 * count + 1)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain.values.sharing import PairSpeeds
-from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, PairTimes, Places, TaskProgressColumns
+from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Ints, PairTimes, TaskProgressColumns
 
 
 class PairWish(NamedTuple):
@@ -26,9 +26,9 @@ class PairWishes(NamedTuple):
     """Wishes in columns; ``speeds`` has one row for each wish."""
 
     priority: Floats
-    one: Places
-    other: Places
-    kind: Places
+    one: Ints
+    other: Ints
+    kind: Ints
     speeds: Floats
 
     @classmethod
@@ -46,11 +46,11 @@ _NO_WISHES: Final = PairWishes.of(())
 class PairModels(NamedTuple):
     """Each task's model number, and the speeds of two models by kind; 0 if they cannot share nodes."""
 
-    model: Places
+    model: Ints
     speeds: Floats
 
     @classmethod
-    def of(cls, models: Sequence[str], nodes: Places, pairs: Sequence[PairSpeeds], kinds: Sequence[str]) -> PairModels:
+    def of(cls, models: Sequence[str], nodes: Ints, pairs: Sequence[PairSpeeds], kinds: Sequence[str]) -> PairModels:
         """Number the models; tasks of one model with different gangs count as different models."""
         gangs = list(zip(models, nodes.tolist(), strict=True))
         number = {gang: place for place, gang in enumerate(dict.fromkeys(gangs))}
@@ -80,7 +80,7 @@ class PairShares:
         numbers = {"row_shares": self._shares, "row_received_s": self._received_s, "row_deficit_s": self._deficit_s}
         return {**whole, **numbers, "row_speeds": self._speeds}
 
-    def replace(self, places: Places, shares: Floats, speeds: Floats, here: Places, times: PairTimes) -> None:
+    def replace(self, places: Ints, shares: Floats, speeds: Floats, here: Ints, times: PairTimes) -> None:
         """Replace all shares, by pair and kind. Pairs keep their deficits if both tasks were ``here``."""
         row, kind = map(np.ascontiguousarray, np.nonzero((shares > 0.0) & (speeds > 0.0).all(axis=2)))
         one, other = np.ascontiguousarray(places[row].T)
@@ -111,7 +111,7 @@ class PairShares:
         cells = self._time_row[rows], kind[rows]
         self._received_s[rows] = times.read_s[cells] - times.before_s[cells]
 
-    def count_received(self, progress: TaskProgressColumns, here: Places) -> None:
+    def count_received(self, progress: TaskProgressColumns, here: Ints) -> None:
         """Read the time of pairs that ran in the previous round."""
         times = progress.pairs
         if not times.count:

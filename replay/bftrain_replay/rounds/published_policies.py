@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -15,7 +15,8 @@ from bftrain.assembly import solve
 from bftrain.errors import BadInput
 from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.sharing import PairShare, PairSpeeds, Shares, SharingProblem, SharingTask
-from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places
+from bftrain.values.task import TaskSpec
+from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Ints
 
 _HOUR_S: Final = 3600.0
 _LEAST_SPEEDUP: Final = 1e-3  # assumed speedup of a task without nodes
@@ -35,6 +36,17 @@ def setting(name: str, given: float | str, *, above: float = -math.inf) -> float
         limit = "above 0" if above == 0.0 else "of at least 0"
         raise BadInput(f"{name} must be a number {limit}, not {given!r}", fix="see docs/how-to/rounds.md")
     return given
+
+
+def _competing(task: TaskSpec, left_samples: float, **more: Any) -> CompetingTask:  # noqa: ANN401 - its other fields
+    return CompetingTask(
+        name=task.name,
+        min_nodes=task.min_nodes,
+        max_nodes=task.max_nodes,
+        curve=task.curve,
+        work_left_samples=left_samples if math.isfinite(left_samples) else None,
+        **more,
+    )
 
 
 class Tiresias:
@@ -79,17 +91,8 @@ class Optimus:
     def sizes(self, contenders: CompetingTasks) -> Floats:
         """Return each task's size; a task without nodes keeps its smallest size."""
         kinds = dict(zip(contenders.kinds, contenders.free.tolist(), strict=True))
-        tasks = tuple(
-            CompetingTask(
-                name=task.name,
-                min_nodes=task.min_nodes,
-                max_nodes=task.max_nodes,
-                curve=task.curve,
-                curves=task.curves,
-                work_left_samples=left if math.isfinite(left) else None,
-            )
-            for task, left in zip(contenders.tasks, contenders.left_samples.tolist(), strict=True)
-        )
+        pairs = zip(contenders.tasks, contenders.left_samples.tolist(), strict=True)
+        tasks = tuple(_competing(task, left, curves=task.curves) for task, left in pairs)
         pools = {} if "" in kinds else kinds
         found = solve(
             AllocationProblem(pool=sum(kinds.values()), pools=pools, horizon_s=1.0, tasks=tasks), "marginal-gain"
@@ -177,7 +180,7 @@ class _ChosenSizes:
     def __init__(self) -> None:
         self._runs: NDArray[np.bool_] = np.zeros(0, dtype=bool)
 
-    def chosen(self, contenders: CompetingTasks) -> Places:
+    def chosen(self, contenders: CompetingTasks) -> Ints:
         """Return each task's size, 0 for waiting tasks."""
         raise NotImplementedError
 
@@ -210,11 +213,11 @@ class Pollux(_ChosenSizes):
     def __init__(self, delay_s: float = 30.0) -> None:
         super().__init__()
         self._delay_s = setting("delay_s", delay_s)
-        self._most: Places = np.zeros(0, dtype=np.intp)  # each task's largest size so far
-        self._starts: Places = np.zeros(0, dtype=np.intp)
-        self._size: Places = np.zeros(0, dtype=np.intp)  # size in the previous round
+        self._most: Ints = np.zeros(0, dtype=np.intp)  # each task's largest size so far
+        self._starts: Ints = np.zeros(0, dtype=np.intp)
+        self._size: Ints = np.zeros(0, dtype=np.intp)  # size in the previous round
 
-    def chosen(self, contenders: CompetingTasks) -> Places:
+    def chosen(self, contenders: CompetingTasks) -> Ints:
         """Return the sizes with the least sum of ``1 / speedup``."""
         if not self._most.size:
             self._most, self._starts, self._size = np.zeros((3, len(contenders.gangs)), dtype=np.intp)
@@ -262,22 +265,19 @@ class Goodput(_ChosenSizes):
         super().__init__()
         self._horizon_s = setting("horizon_s", horizon_s, above=0.0)
 
-    def chosen(self, contenders: CompetingTasks) -> Places:
+    def chosen(self, contenders: CompetingTasks) -> Ints:
         """Return the allocator's sizes; a new size costs the same as a start."""
         cost_s, left = contenders.gangs.start_cost_s[contenders.place].tolist(), contenders.left_samples.tolist()
         size = np.where(contenders.kind >= 0, contenders.progress.nodes[contenders.place], 0).tolist()
         tasks = tuple(
-            CompetingTask(
-                name=task.name,
+            _competing(
+                task,
+                left[number],
                 size=size[number],
-                min_nodes=task.min_nodes,
-                max_nodes=task.max_nodes,
-                curve=task.curve,
                 weight=task.weight,
                 grow_cost_s=cost_s[number],
                 shrink_cost_s=cost_s[number],
                 start_cost_s=cost_s[number],
-                work_left_samples=left[number] if math.isfinite(left[number]) else None,
             )
             for number, task in enumerate(contenders.tasks)
         )
@@ -296,7 +296,7 @@ class OptimusByOne(_ChosenSizes):
 
     name = "optimus-by-one"
 
-    def chosen(self, contenders: CompetingTasks) -> Places:
+    def chosen(self, contenders: CompetingTasks) -> Ints:
         """Return the sizes."""
         free, left = int(contenders.free[0]), contenders.left_samples
         found, saved, times = np.zeros(len(contenders), dtype=np.intp), np.zeros(len(contenders)), []

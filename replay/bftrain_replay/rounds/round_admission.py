@@ -15,7 +15,7 @@ from bftrain.errors import BftrainError, BrokenPlugin, raised
 from bftrain.parts import resolve_admission
 from bftrain.values.events import TaskFinished, TaskSubmitted
 from bftrain.values.task import TaskSpec
-from bftrain_replay.rounds.round_inputs import Places, TaskGangs, TaskProgressColumns
+from bftrain_replay.rounds.round_inputs import Ints, TaskGangs, TaskProgressColumns
 from bftrain_replay.rounds.round_settings import RoundSettings
 
 
@@ -62,10 +62,10 @@ class RoundAdmission:
         admission = resolve_admission(settings.admission, max(1, len(gangs)), settings.entities)
         self._where = f"admission '{admission.name}'"
         self._tasks = _PresentTasks(gangs, progress)
-        self._control = AdmissionControl(admission, cast("TaskTable", self._tasks))  # all that it reads
+        self._control = AdmissionControl(admission, cast("TaskTable", self._tasks))  # it reads only this
         self.remarks: list[str] = []  # warnings about arrived tasks
 
-    def chosen(self, here: Places, time_s: float, count: Places) -> Places:
+    def chosen(self, here: Ints, time_s: float, count: Ints) -> Ints:
         """Return the competing tasks, in arrival order."""
         chosen = self._control.chosen(time_s, dict(zip(self._gangs.kinds, count.tolist(), strict=True)))
         specs = [self._gangs.specs[place] for place in here.tolist()]
@@ -74,10 +74,10 @@ class RoundAdmission:
                 limit = text_formats.counted(chosen[spec.name], "node")
                 what = f"limits task '{spec.name}' to {limit}, but it needs {spec.min_nodes}"
                 raise BrokenPlugin(what, where=self._where, fix="exclude tasks with a limit below min_nodes")
-        competing: Places = here[np.array([spec.name in chosen for spec in specs], dtype=bool)]
+        competing: Ints = here[np.array([spec.name in chosen for spec in specs], dtype=bool)]
         return competing
 
-    def arrived(self, places: Places, time_s: float) -> None:
+    def arrived(self, places: Ints, time_s: float) -> None:
         """Report arrivals."""
         specs = [self._gangs.specs[place] for place in places.tolist()]
         self._tasks.place |= {spec.name: place for spec, place in zip(specs, places.tolist(), strict=True)}
@@ -93,7 +93,7 @@ class RoundAdmission:
         self._tasks.used = used
         self._control.advance_time(time_s)
 
-    def done(self, places: Places, time_s: float) -> None:
+    def done(self, places: Ints, time_s: float) -> None:
         """Report completions."""
         names = [self._gangs.specs[place].name for place in places.tolist()]
         for name in names:

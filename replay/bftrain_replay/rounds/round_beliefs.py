@@ -15,7 +15,7 @@ import numpy as np
 from bftrain import speed_estimates
 from bftrain.values.curve import SpeedCurve
 from bftrain_datasets.workloads.speed_completion import completed
-from bftrain_replay.rounds.round_inputs import Places, TaskGangs
+from bftrain_replay.rounds.round_inputs import Ints, TaskGangs
 from bftrain_replay.rounds.round_settings import COMPLETED, RoundSettings
 from bftrain_replay.simulation.replay_settings import NO
 from bftrain_replay.simulation.wrong_speeds import WrongSpeeds
@@ -44,13 +44,13 @@ class SpeedBeliefs:
         for place in np.flatnonzero(~self._profiled).tolist():
             self.gangs.look_again(place)
 
-    def teaches(self, run: Places, kind: Places) -> bool:
+    def teaches(self, run: Ints, kind: Ints) -> bool:
         """Return whether a speed of these tasks on these kinds will be learnt."""
         if not self.learns:
             return False
         return bool(((self._sizes[run, kind] != self._actual.nodes[run]) & ~self._profiled[run]).any())
 
-    def learn(self, run: Places, kind: Places, now_s: float) -> bool:
+    def learn(self, run: Ints, kind: Ints, now_s: float) -> bool:
         """Record the speeds of tasks that worked; return whether any was new."""
         actual, changed = self._actual, False
         for place, where in zip(run.tolist(), kind.tolist(), strict=True):

@@ -7,10 +7,10 @@ from typing import Final, NoReturn, TypeVar
 
 import numpy as np
 
-from bftrain.errors import BadInput, BftrainError, raised
+from bftrain.errors import BadInput
 from bftrain_replay.rounds.pair_shares import PairWishes
-from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places
-from bftrain_replay.rounds.round_policy import PairingPolicy, RoundPolicy, SizingPolicy
+from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Ints
+from bftrain_replay.rounds.round_policy import PairingPolicy, RoundPolicy, SizingPolicy, policy_errors
 from bftrain_replay.rounds.round_settings import BY_PRIORITY, DRAWN, LISTED, RoundSettings
 from bftrain_replay.simulation.replay_settings import NO
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 _WISHES_PER_BATCH: Final = 300  # wishes converted to lists at a time: nodes mostly run out early
 
 
-def pack(task: Places, kind: Places, nodes: Places, free: Places) -> Places:
+def pack(task: Ints, kind: Ints, nodes: Ints, free: Ints) -> Ints:
     """Return the indices of the granted wishes, in order.
 
     Each wish asks for some ``nodes`` of a ``kind`` for a ``task``; ``free`` are the nodes of each kind. Wishes are
@@ -58,7 +58,7 @@ class RoundChoice:
         self._random = np.random.default_rng(settings.seed)
         self._orders = np.zeros((0, kinds), dtype=np.intp)  # drawn orders of kinds that are not used yet
 
-    def orders(self, count: int = 1) -> Places:
+    def orders(self, count: int = 1) -> Ints:
         """Return at least this many of the next orders of kinds, drawn at random."""
         if (more := count - len(self._orders)) > 0:
             drawn = [self._random.permutation(self._kinds) for _ in range(more)]
@@ -69,19 +69,19 @@ class RoundChoice:
         """Move on to the next orders."""
         self._orders = self._orders[count:]
 
-    def _next_order(self) -> Places:
-        order: Places = self.orders()[0]
+    def _next_order(self) -> Ints:
+        order: Ints = self.orders()[0]
         self.use_orders(1)
         return order
 
-    def fills_one_kind(self, kind: Places) -> bool:
+    def fills_one_kind(self, kind: Ints) -> bool:
         """Return whether tasks on these kinds, if all tasks run, have the same ones in the next round."""
         if self._kinds == 1:
             return True
         # While all tasks have room on the first kind filled
         return self._leftovers_by_kind and self._kind_order == LISTED and not kind.any()
 
-    def choose(self, contenders: CompetingTasks) -> tuple[Places, Places]:
+    def choose(self, contenders: CompetingTasks) -> tuple[Ints, Ints]:
         """Return the running tasks and their kind numbers."""
         if self._sizing is not None:
             self._resize(self._sizing, contenders)
@@ -98,7 +98,7 @@ class RoundChoice:
             run, kind = run[runs], kind[runs]
         return contenders.place[run], kind
 
-    def _alone(self, given: Floats, contenders: CompetingTasks) -> tuple[Places, Places]:
+    def _alone(self, given: Floats, contenders: CompetingTasks) -> tuple[Ints, Ints]:
         """Grant wishes of single tasks; return the task numbers and their kinds."""
         if given.ndim == 1:  # one priority per task: each task prefers its faster kind
             order = np.argsort(-given, kind="stable")
@@ -111,7 +111,7 @@ class RoundChoice:
         task, kind = task[able], kind[able]
         return self._granted(task, kind, contenders)
 
-    def _granted(self, task: Places, kind: Places, contenders: CompetingTasks) -> tuple[Places, Places]:
+    def _granted(self, task: Ints, kind: Ints, contenders: CompetingTasks) -> tuple[Ints, Ints]:
         """Return the tasks, by number, and the kinds of the granted wishes."""
         nodes = contenders.nodes[task]
         if contenders.free.size == 1 and int(nodes.sum()) <= contenders.free[0]:
@@ -124,7 +124,7 @@ class RoundChoice:
                 granted = granted[np.isin(task[granted], tasks[: int(np.argmax(waits))])]
         return task[granted], kind[granted]
 
-    def _with_pairs(self, given: Floats, wishes: PairWishes, contenders: CompetingTasks) -> tuple[Places, Places]:
+    def _with_pairs(self, given: Floats, wishes: PairWishes, contenders: CompetingTasks) -> tuple[Ints, Ints]:
         """Grant single-task and pair wishes in one order; return the task numbers and their kinds."""
         count, kinds = len(contenders), len(contenders.kinds)
         rank = np.zeros(kinds, dtype=np.intp)
@@ -189,17 +189,15 @@ class RoundChoice:
             self._reject(contenders, f"gave task '{task.name}', {runs}, the size {given[wrong[0]]:g}", fix)
         contenders.gangs.resize(contenders.place, given.astype(np.intp))
 
+    def _where(self, contenders: CompetingTasks) -> str:
+        return f"policy '{self._policy.name}', {contenders.when}"
+
     def _reject(self, contenders: CompetingTasks, what: str, fix: str) -> NoReturn:
-        raise BadInput(what, where=f"policy '{self._policy.name}', {contenders.when}", fix=fix)
+        raise BadInput(what, where=self._where(contenders), fix=fix)
 
     def _called(self, question: Callable[[CompetingTasks], T], contenders: CompetingTasks) -> T:
-        try:
+        with policy_errors(self._where(contenders)):
             return question(contenders)
-        except BftrainError:
-            raise
-        except Exception as error:
-            what, where = raised(error), f"policy '{self._policy.name}', {contenders.when}"
-            raise BadInput(what, where=where, fix="repair the policy") from error
 
     def _asked(self, question: Callable[[CompetingTasks], Floats], contenders: CompetingTasks) -> Floats:
         given = self._called(question, contenders)
@@ -220,7 +218,7 @@ class RoundChoice:
             self._reject(contenders, f"gave task '{name}' the priority NaN", "give a number, -inf to let it wait")
         return given
 
-    def _by_task_and_kind(self, given: Floats, contenders: CompetingTasks) -> tuple[Places, Places]:
+    def _by_task_and_kind(self, given: Floats, contenders: CompetingTasks) -> tuple[Ints, Ints]:
         """Order wishes by priority; break ties by arrival, then by the task's faster kind.
 
         Negative priorities rank last, as they use nodes that would be idle: kind by kind with Gavel's conventions,

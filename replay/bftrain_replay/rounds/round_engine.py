@@ -21,7 +21,7 @@ from bftrain_replay.rounds.round_choice import RoundChoice, pack
 from bftrain_replay.rounds.round_inputs import (
     CompetingTasks,
     Floats,
-    Places,
+    Ints,
     TaskGangs,
     TaskProgressColumns,
     TrainingPhases,
@@ -69,7 +69,7 @@ class _RunSpeeds(NamedTuple):
 
 
 class RoundEngine:
-    """One run. Results: columns by task and by kind, ``steps``, and the reason for its end, ``ended``."""
+    """One run. Results: columns by task and by kind, ``steps``, and the stop reason ``ended``."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class RoundEngine:
         self.done_samples, self.start_up_samples, self.spread_samples = np.zeros((3, count))
         self.batch_s = np.zeros(count)  # integral of the batch size over the time with nodes
         self.held_node_s, self.pool_node_s = np.zeros(kinds), np.zeros(kinds)
-        self.pools: list[tuple[float, Places]] = []  # (start time, number of nodes by kind)
+        self.pools: list[tuple[float, Ints]] = []  # (start time, number of nodes by kind)
         self.steps: list[RoundStep] = []
         self.node_s_by_user: list[Floats] = []  # node-seconds of every user in each step
         self.users = tuple(sorted({spec.user for spec in gangs.specs}))
@@ -104,18 +104,18 @@ class RoundEngine:
             isinstance(policy, SizingPolicy) or bool(settings.pairs) or bool(getattr(policy, "every_round", False))
         )
         self._chooser = RoundChoice(policy, settings, count, kinds)
-        self._entry = RoundAdmission(gangs, self.progress, settings) if settings.admission else None
+        self._admission = RoundAdmission(gangs, self.progress, settings) if settings.admission else None
         self.resources = HostResources(policy, policy.name, gangs, shares) if shares else None
         self.resource_s = np.zeros((count, 2))  # integral over time of the CPU cores and memory per node
         self._holders = NodeHolders(supply, count, settings.chosen_placement)
         self._round = 0
-        self._here: Places = np.zeros(0, dtype=np.intp)  # tasks that arrived and have not finished
+        self._here: Ints = np.zeros(0, dtype=np.intp)  # tasks that arrived and have not finished
         self._running = np.zeros(count, dtype=bool)  # working memory, to allocate it once
         self._had_pairs = False  # whether the previous step had pairs
         self._arrived = 0
         self._version = 0
-        self._choice: tuple[Places, Places] | None = None
-        self._admitted: Places = np.zeros(0, dtype=np.intp)
+        self._choice: tuple[Ints, Ints] | None = None
+        self._admitted: Ints = np.zeros(0, dtype=np.intp)
         self._idle_rounds = 0  # consecutive idle rounds with a waiting task
         until_s = math.inf if settings.until_s is None else settings.until_s
         self._limit_s = min(supply.end_s, until_s)
@@ -188,7 +188,7 @@ class RoundEngine:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Admission warnings about arrived tasks."""
-        return () if self._entry is None else tuple(self._entry.remarks)
+        return () if self._admission is None else tuple(self._admission.remarks)
 
     def run(self, watch: Watch | None = None) -> None:
         """Simulate rounds until the run finishes."""
@@ -241,8 +241,8 @@ class RoundEngine:
             return
         arrived = int(np.searchsorted(self.gangs.submit_s, self.now_s, side="right"))
         self._here = np.concatenate((self._here, np.arange(self._arrived, arrived)))
-        if self._entry is not None:
-            self._entry.arrived(np.arange(self._arrived, arrived), self.now_s)
+        if self._admission is not None:
+            self._admission.arrived(np.arange(self._arrived, arrived), self.now_s)
         self._arrived = arrived
         self._changed()
         if arrived < len(self.gangs) and self._backlog_s() > self._settings.max_backlog_s:
@@ -268,29 +268,32 @@ class RoundEngine:
         return float(node_s.sum() - node_s[runs].sum()) / all_nodes
 
     def _changed(self) -> None:
+        """Let the policy choose again, since tasks, speeds or nodes have changed."""
         self._version += 1
         self._choice = None
         self._idle_rounds = 0
 
-    def _change(self, change: NodeChange) -> Places:
-        hit = self._holders.change(change)
-        beside = self.progress.partner[hit]
-        hit = np.unique(np.concatenate((hit, beside[beside >= 0])))
+    def _change(self, change: NodeChange) -> Ints:
+        """Apply a change of nodes; return the tasks that lose nodes, and their partners."""
+        preempted = self._holders.change(change)
+        partners = self.progress.partner[preempted]
+        preempted = np.unique(np.concatenate((preempted, partners[partners >= 0])))
         self.pools.append((change.time_s, self._holders.count))
         self._changed()
-        return hit
+        return preempted
 
-    def _take_away(self, hit: Places) -> None:
-        self.progress.kind[hit] = -1
-        self.preemptions[hit] += 1
-        self.taken[hit] += 1
+    def _take_away(self, preempted: Ints) -> None:
+        """Count a preemption by leaving nodes; these tasks have no nodes now."""
+        self.progress.kind[preempted] = -1
+        self.preemptions[preempted] += 1
+        self.taken[preempted] += 1
 
     # -- a step: one round, or several identical ones
 
     def _step(self) -> None:
         run, kind = self._chosen()
         mates = self._chooser.partner[run] if self._chooser.any_pairs else None
-        begins, stopped = self._launch(run, kind, mates)
+        started, stopped = self._launch(run, kind, mates)
         if self.resources is not None:
             when = round_at(self.now_s, self._settings.round_s)
             self.resources.divide(run, kind, self._holders, self._version + self.starts.sum(), when)
@@ -303,7 +306,7 @@ class RoundEngine:
         begin_s, first = self.now_s, self._round
         self._round += rounds
         self.now_s = min(self._round * self._settings.round_s, self._limit_s)
-        self.seen_s[begins] = np.fmin(self.seen_s[begins], min((first + 1) * self._settings.round_s, self.now_s))
+        self.seen_s[started] = np.fmin(self.seen_s[started], min((first + 1) * self._settings.round_s, self.now_s))
         pool, waiting, before = int(self._holders.count.sum()), self._here.size - run.size, self.held_node_s.sum()
         has_s, taken = self._until_taken(run, needs_s, begin_s)
         samples, done, held_s = self._advance(run, speeds, needs_s, has_s)
@@ -311,22 +314,22 @@ class RoundEngine:
         if mates is not None:
             self._count_pairs(run, kind, held_s)
         self._observe(run, kind)
-        if self._entry is not None:
-            self._entry.advance_time(self.now_s, round(float(nodes.sum())))
+        if self._admission is not None:
+            self._admission.advance_time(self.now_s, round(float(nodes.sum())))
         finished = int(np.count_nonzero(done))
         if finished:
             self._finish(run[done], begin_s + (has_s if self._settings.finish == BOUNDARY else needs_s)[done])
-        stands = self._here.size and not speeds.reached.any()  # a gang's speed may be 0 on its nodes
-        self._idle_rounds = self._idle_rounds + rounds if stands else 0
+        idle = self._here.size and not speeds.reached.any()  # a gang's speed may be 0 on its nodes
+        self._idle_rounds = self._idle_rounds + rounds if idle else 0
         used = float(self.held_node_s.sum() - before)
-        counts = (run.size, waiting, begins.size, stopped, taken, finished)
+        counts = (run.size, waiting, started.size, stopped, taken, finished)
         self.steps.append(RoundStep(first, rounds, begin_s, self.now_s, pool, used, samples, *counts))
         self._add_by_user(run, held_s * nodes)
 
-    def _add_by_user(self, tasks: Places, node_s: Floats) -> None:
+    def _add_by_user(self, tasks: Ints, node_s: Floats) -> None:
         self.node_s_by_user.append(np.bincount(self._owner[tasks], node_s, len(self.users)).astype(np.float64))
 
-    def _observe(self, run: Places, kind: Places) -> None:
+    def _observe(self, run: Ints, kind: Ints) -> None:
         """Let policies learn speeds of tasks that have worked, and switch tasks to their next phase."""
         learnt = False
         if self._beliefs.learns:
@@ -335,7 +338,7 @@ class RoundEngine:
         if (self._phases.any and self._phases.advance(run, self.progress.left)) or learnt:
             self._changed()
 
-    def _speeds(self, run: Places, kind: Places, mates: Places | None) -> _RunSpeeds:
+    def _speeds(self, run: Ints, kind: Ints, mates: Ints | None) -> _RunSpeeds:
         """Return each task's speed, alone or with its partner, on its current hosts."""
         compact = self.gangs.speeds[run, kind]
         if self.resources is not None:
@@ -346,34 +349,34 @@ class RoundEngine:
             return _RunSpeeds(compact, compact)
         reached = compact.copy()
         hosts = self._holders.hosts[run if mates is None else np.where(mates >= 0, np.minimum(run, mates), run)]
-        for each in np.flatnonzero(hosts > 1).tolist():
-            place, where = int(run[each]), int(kind[each])
+        for index in np.flatnonzero(hosts > 1).tolist():
+            place, where = int(run[index]), int(kind[index])
             if (spread := self.gangs.specs[place].spread) is not None:
                 alone, size = self.gangs.speeds[place, where], int(self.gangs.nodes[place])
-                reached[each] *= spread.speed(size, int(hosts[each]), alone, self.gangs.kinds[where]) / alone
+                reached[index] *= spread.speed(size, int(hosts[index]), alone, self.gangs.kinds[where]) / alone
         return _RunSpeeds(reached, compact)
 
-    def _needs_s(self, run: Places, speed: Floats) -> Floats:
+    def _needs_s(self, run: Ints, speed: Floats) -> Floats:
         """Return each task's remaining run time in seconds."""
         needs_s = np.full(run.size, math.inf)
         np.divide(self.progress.left[run], speed, out=needs_s, where=speed > 0.0)
         return needs_s + self.progress.overhead_s[run] if self._starts_cost else needs_s
 
-    def _chosen(self) -> tuple[Places, Places]:
+    def _chosen(self) -> tuple[Ints, Ints]:
         """Return the running tasks and their kinds, unchanged from the previous round where possible."""
         if not self._here.size or not self._holders.count.any():
             none = self._here[:0]
             return none, none
-        if self._choice is None and self._entry is not None:
-            self._admitted = self._entry.chosen(self._here, self.now_s, self._holders.count)
-        competing = self._here if self._entry is None else self._admitted
+        if self._choice is None and self._admission is not None:
+            self._admitted = self._admission.chosen(self._here, self.now_s, self._holders.count)
+        competing = self._here if self._admission is None else self._admitted
         if not competing.size:
             self._choice = competing, competing
         elif self._choice is None or not self._steady or self._due_s <= self.now_s:
             self._choice = self._chooser.choose(self._contenders(competing))
         return self._choice
 
-    def _contenders(self, competing: Places) -> CompetingTasks:
+    def _contenders(self, competing: Ints) -> CompetingTasks:
         return CompetingTasks(
             gangs=self._beliefs.gangs,
             progress=self.progress,
@@ -420,7 +423,7 @@ class RoundEngine:
         self._round += 1
         self._add_by_user(here, node_s.sum(axis=1))
 
-    def _ideal_shares(self, here: Places) -> Floats:
+    def _ideal_shares(self, here: Ints) -> Floats:
         """Return the shares of these tasks, reduced where nodes have left since the policy computed them."""
         assert isinstance(self._policy, ByShares)  # noqa: S101 - simulate has looked
         count, nodes = self._holders.count, self.gangs.nodes[here][:, None]
@@ -429,7 +432,7 @@ class RoundEngine:
         fitting: Floats = np.divide(count, used, out=np.ones(used.size), where=used * _ROUNDING > count)
         return shares * fitting
 
-    def _launch(self, run: Places, kind: Places, mates: Places | None) -> tuple[Places, int]:
+    def _launch(self, run: Ints, kind: Ints, mates: Ints | None) -> tuple[Ints, int]:
         """Stop tasks that lost their nodes and start new ones; return the started tasks and the number stopped."""
         progress, nodes, before = self.progress, self.gangs.nodes[run], self.progress.kind[run]
         fresh = (before != kind) | (progress.nodes[run] != nodes)
@@ -449,20 +452,20 @@ class RoundEngine:
         if elsewhere is not None:
             fresh |= elsewhere if mates is None else elsewhere | np.isin(mates, run[elsewhere])
             moved = run[fresh & (before >= 0)]
-        begins = run[fresh]
+        started = run[fresh]
         self.preemptions[stops] += 1
         self.moves[moved] += 1
-        self.starts[begins] += 1
+        self.starts[started] += 1
         progress.kind[stops] = -1
         if mates is not None or self._had_pairs:
             progress.partner[stops], progress.partner[run] = _ALONE, _ALONE if mates is None else mates
             self._had_pairs = mates is not None
         progress.kind[run], progress.nodes[run] = kind, nodes
-        progress.overhead_s[begins] = self.gangs.start_cost_s[begins]
-        self.start_s[begins] = np.fmin(self.start_s[begins], self.now_s)
-        return begins, stops.size
+        progress.overhead_s[started] = self.gangs.start_cost_s[started]
+        self.start_s[started] = np.fmin(self.start_s[started], self.now_s)
+        return started, stops.size
 
-    def _rounds_alike(self, run: Places, kind: Places, needs_s: Floats) -> int:
+    def _rounds_alike(self, run: Ints, kind: Ints, needs_s: Floats) -> int:
         """Return the number of identical rounds ahead; only the final round may have an event."""
         all_run = run.size == self._here.size and self._chooser.fills_one_kind(kind) and not self._asks_always
         alike = self._steady or all_run or not self._holders.count.any()
@@ -479,7 +482,7 @@ class RoundEngine:
         last += (last * round_s < until_s) - ((last - 1) * round_s >= until_s)
         return max(1, last - self._round)
 
-    def _until_taken(self, run: Places, needs_s: Floats, begin_s: float) -> tuple[Floats, int]:
+    def _until_taken(self, run: Ints, needs_s: Floats, begin_s: float) -> tuple[Floats, int]:
         """Return each task's run time (shorter if its nodes leave) and the number of tasks that lose nodes."""
         has_s = np.full(run.size, self.now_s - begin_s)
         then_s, taken = begin_s, 0
@@ -487,8 +490,8 @@ class RoundEngine:
             change = self._supply.take()
             self.pool_node_s += self._holders.count * (change.time_s - then_s)
             then_s = change.time_s
-            hit = self._change(change)
-            own = np.isin(run, hit)
+            preempted = self._change(change)
+            own = np.isin(run, preempted)
             has_s[own] = then_s - begin_s
             own &= needs_s * _ROUNDING > then_s - begin_s  # tasks that finish before the change are unaffected
             self._take_away(run[own])
@@ -497,7 +500,7 @@ class RoundEngine:
         return has_s, taken
 
     def _advance(
-        self, run: Places, speeds: _RunSpeeds, needs_s: Floats, has_s: Floats
+        self, run: Ints, speeds: _RunSpeeds, needs_s: Floats, has_s: Floats
     ) -> tuple[float, NDArray[np.bool_], Floats]:
         """Advance all tasks; return the samples done, the finished tasks, and the seconds each held its nodes."""
         progress, speed = self.progress, speeds.reached
@@ -515,7 +518,7 @@ class RoundEngine:
             self.spread_samples[run] += np.maximum(0.0, speeds.compact - speed) * ran_s
         return float(samples.sum()), done, has_s if self._settings.finish == BOUNDARY else ran_s
 
-    def _add_held(self, run: Places, kind: Places, held_s: Floats, nodes: Floats) -> None:
+    def _add_held(self, run: Ints, kind: Ints, held_s: Floats, nodes: Floats) -> None:
         """Add the time that tasks held ``nodes``, and the resources they used."""
         held_node_s = held_s * nodes
         self.progress.service_s[run, kind] += held_s
@@ -526,22 +529,22 @@ class RoundEngine:
         if self.resources is not None:
             self.resource_s[run] += held_s[:, None] * self.resources.amounts[run]
 
-    def _count_pairs(self, run: Places, kind: Places, held_s: Floats) -> None:
+    def _count_pairs(self, run: Ints, kind: Ints, held_s: Floats) -> None:
         """Add the paired time: for each pair, the time of the task that ran longer."""
         progress, paired = self.progress, np.flatnonzero(self._chooser.partner[run] >= 0)
         progress.paired_s[run[paired], kind[paired]] += held_s[paired]
         longest: dict[tuple[int, int], tuple[int, float]] = {}
-        for each in paired.tolist():
-            one, other = sorted((int(run[each]), int(self._chooser.partner[run[each]])))
+        for index in paired.tolist():
+            one, other = sorted((int(run[index]), int(self._chooser.partner[run[index]])))
             before_s = longest.get((one, other), (0, 0.0))[1]
-            longest[one, other] = int(kind[each]), max(before_s, float(held_s[each]))
+            longest[one, other] = int(kind[index]), max(before_s, float(held_s[index]))
         for pair, (where, ran_s) in longest.items():
             row = progress.pairs.add(*pair)
             progress.pairs.joint_s[row, where] += ran_s
 
-    def _finish(self, done: Places, end_s: Floats) -> None:
-        if self._entry is not None:
-            self._entry.done(done, self.now_s)
+    def _finish(self, done: Ints, end_s: Floats) -> None:
+        if self._admission is not None:
+            self._admission.done(done, self.now_s)
         self.end_s[done] = end_s
         self._unmeasured -= int(np.count_nonzero((done >= self.measured.start) & (done < self.measured.stop)))
         self.progress.kind[done] = -1

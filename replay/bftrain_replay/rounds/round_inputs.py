@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -23,7 +23,7 @@ from bftrain_replay.rounds.round_settings import LARGEST, SMALLEST, RoundSetting
 from bftrain_replay.simulation.replay_settings import LONGEST_S
 
 Floats = NDArray[np.float64]
-Places = NDArray[np.intp]
+Ints = NDArray[np.intp]
 Column = TypeVar("Column", bound=NDArray[Any])
 PHASE_COLUMNS: Final = ("model", "from", "nodes", "rate")
 Phases = tuple[tuple[float, SpeedCurve], ...]  # (fraction of the work done, curve valid from there), ascending
@@ -67,12 +67,12 @@ class TaskGangs:
     specs: list[TaskSpec]
     kinds: tuple[str, ...]
     submit_s: Floats
-    nodes: Places
+    nodes: Ints
     weight: Floats
     work: Floats
     start_cost_s: Floats
     speeds: Floats
-    fastest: Places
+    fastest: Ints
     best: Floats
     most: Mapping[str, int]
     stated: list[TaskSpec]  # inputs before batches were chosen
@@ -93,7 +93,7 @@ class TaskGangs:
         self.batches[place] = _batches_on(task, task.min_nodes, self.most)
         self.look_again(place)
 
-    def resize(self, places: Places, nodes: Places) -> None:
+    def resize(self, places: Ints, nodes: Ints) -> None:
         """Set the number of nodes of these tasks."""
         if self.actual is not None:
             self.actual.resize(places, nodes)
@@ -230,7 +230,7 @@ class TrainingPhases:
         for place in range(len(gangs)):
             self._enter(place, gangs.work[place])
 
-    def advance(self, places: Places, left: Floats) -> bool:
+    def advance(self, places: Ints, left: Floats) -> bool:
         """Switch the tasks that have reached their next phase; return whether any did."""
         due = places[(left[places] <= self._ends[places]) & (left[places] > 0.0)]
         for place in due.tolist():
@@ -327,10 +327,6 @@ class PairTimes:
         """Restart the count of received time."""
         self.counted[:] = 0
 
-    def items(self) -> Iterator[tuple[tuple[int, int], Floats]]:
-        """Yield each pair that ran, and its joint time by kind."""
-        return ((pair, self.joint_s[row]) for pair, row in self._row.items())
-
 
 class TaskProgressColumns:
     """Progress of all tasks, in columns; 0 before a task arrives. ``service_s`` is by task and kind.
@@ -375,20 +371,20 @@ class CompetingTasks:
 
     gangs: TaskGangs
     progress: TaskProgressColumns
-    place: Places
-    free: Places
+    place: Ints
+    free: Ints
     time_s: float
     round_s: float
     version: int
 
     submit_s = _Column[Floats]("gangs", "submit_s")
-    nodes = _Column[Places]("gangs", "nodes")
+    nodes = _Column[Ints]("gangs", "nodes")
     weight = _Column[Floats]("gangs", "weight")
     speeds = _Column[Floats]("gangs", "speeds")  # samples/s by task and kind; 0 where a task cannot run
     left_samples = _Column[Floats]("progress", "left")  # infinite for an endless task
     service_s = _Column[Floats]("progress", "service_s")  # run time by task and kind
     received_node_s = _Column[Floats]("progress", "node_s")
-    kind = _Column[Places]("progress", "kind")  # number of the kind in the previous round; -1 if it did not run
+    kind = _Column[Ints]("progress", "kind")  # number of the kind in the previous round; -1 if it did not run
 
     def __len__(self) -> int:
         return self.place.size

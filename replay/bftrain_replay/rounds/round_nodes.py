@@ -16,7 +16,7 @@ from bftrain.topology import place_of
 from bftrain.values.curve import ANY_KIND
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.measures import largest_by_kind
-from bftrain_replay.rounds.round_inputs import Places
+from bftrain_replay.rounds.round_inputs import Ints
 from bftrain_replay.rounds.round_settings import CONSOLIDATED, FIRST_FREE, SCATTERED
 
 _FREE: Final = -1
@@ -26,8 +26,8 @@ class NodeChange(NamedTuple):
     """At ``time_s`` these node numbers leave and join the pool."""
 
     time_s: float
-    left: Places
-    joined: Places
+    left: Ints
+    joined: Ints
 
 
 class NodeSupply:
@@ -40,10 +40,10 @@ class NodeSupply:
     def __init__(
         self,
         most: Mapping[str, int],
-        kind_of: Places,
+        kind_of: Ints,
         changes: Iterator[NodeChange],
         end_s: float = math.inf,
-        host_of: Places | None = None,
+        host_of: Ints | None = None,
     ) -> None:
         self.most = dict(most)
         self.kinds = tuple(most)
@@ -118,20 +118,20 @@ class NodeHolders:
         self._choose = _CHOICES[placement]
         self._here = np.zeros(supply.kind_of.size, dtype=bool)
         self._holder = np.full(supply.kind_of.size, _FREE, dtype=np.intp)
-        self.count: Places = np.zeros(len(supply.kinds), dtype=np.intp)
-        self.hosts: Places = np.zeros(tasks, dtype=np.intp)
+        self.count: Ints = np.zeros(len(supply.kinds), dtype=np.intp)
+        self.hosts: Ints = np.zeros(tasks, dtype=np.intp)
 
-    def change(self, change: NodeChange) -> Places:
+    def change(self, change: NodeChange) -> Ints:
         """Apply a change; return the tasks on leaving nodes. These tasks stop."""
         holders = self._holder[change.left]
-        hit: Places = np.unique(holders[holders != _FREE])
+        hit: Ints = np.unique(holders[holders != _FREE])
         self.release(hit)
         self._here[change.left] = False
         self._here[change.joined] = True
         self.count = np.bincount(self._kind_of[self._here], minlength=self.count.size)
         return hit
 
-    def by_host(self, tasks: Places) -> tuple[Places, Places]:
+    def by_host(self, tasks: Ints) -> tuple[Ints, Ints]:
         """Return the nodes of each task by host, and the current nodes of each kind by host."""
         assert self._host_of is not None  # noqa: S101 - callers know the hosts
         hosts = int(self._host_of.max()) + 1
@@ -143,12 +143,12 @@ class NodeHolders:
         np.add.at(here, (self._host_of[present], self._kind_of[present]), 1)
         return own, here
 
-    def release(self, tasks: Places) -> None:
+    def release(self, tasks: Ints) -> None:
         """Free all nodes of these tasks."""
         if tasks.size and self._tracks:
             self._holder[np.isin(self._holder, tasks)] = _FREE
 
-    def give(self, tasks: Places, kind: Places, nodes: Places, fresh: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+    def give(self, tasks: Ints, kind: Ints, nodes: Ints, fresh: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
         """Assign this many nodes of a kind to each task (enough are free); return the tasks that had to move.
 
         Tasks that are not ``fresh`` keep their nodes. The first free nodes are reassigned every round. Without hosts no
@@ -178,7 +178,7 @@ class NodeHolders:
                 self._holder[self._free(number)[: holders.size]] = holders
         return None
 
-    def _free(self, kind: int) -> Places:
+    def _free(self, kind: int) -> Ints:
         return np.flatnonzero(self._here & (self._holder == _FREE) & (self._kind_of == kind))
 
     def _give_one(self, task: int, kind: int, count: int) -> None:

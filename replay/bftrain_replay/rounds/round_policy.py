@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from time import perf_counter
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from bftrain import parts, registry
 from bftrain.assembly import shares_of
-from bftrain.errors import UnknownName
+from bftrain.errors import BadInput, BftrainError, UnknownName, raised
 from bftrain.ports import SharingPolicy
 from bftrain.values.sharing import Shares, SharingProblem, SharingTask
 from bftrain_replay.rounds.gavel_shares import (
@@ -33,7 +34,7 @@ from bftrain_replay.rounds.gavel_shares import (
     shares_like_gavel,
 )
 from bftrain_replay.rounds.pair_shares import PairModels, PairShares, PairWish, PairWishes
-from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Places
+from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Ints
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_solvers.sharing.rising import ShareDemands
 
@@ -75,6 +76,17 @@ class PairingPolicy(RoundPolicy, Protocol):
 
     def pairs(self, contenders: CompetingTasks) -> Sequence[PairWish] | PairWishes:
         """Return wishes of pairs, one by one or in columns; called after ``priorities``."""
+
+
+@contextmanager
+def policy_errors(where: str) -> Iterator[None]:
+    """Report the exceptions of a policy as bad input; ``where`` names the policy and the round."""
+    try:
+        yield
+    except BftrainError:
+        raise
+    except Exception as error:
+        raise BadInput(raised(error), where=where, fix="repair the policy") from error
 
 
 @dataclass(frozen=True)
@@ -311,8 +323,8 @@ class ByShares(ResettingPolicy):
         self._pairs = PairShares(0, 0)
         self._models: PairModels | None = None  # models of all tasks, with pair speeds
         self._kept: NDArray[np.intp] = np.zeros(0, dtype=np.intp)  # only kind of each task with a single-kind share
-        self._alone_s: Floats = np.zeros(0)
-        self._alone_speed: Floats = np.zeros(0)  # value since the last reset
+        self._alone_s: Floats = np.zeros(0)  # time that each task's work so far would take on 1/n of the cluster
+        self._alone_speed: Floats = np.zeros(0)  # its speed there since the last reset
         self._left: Floats = np.zeros(0)  # work left at the last reset
         # Gavel's deficits: time promised over all resets, minus time received
         self._deficit_s: Floats = np.zeros((0, 0))
@@ -375,7 +387,7 @@ class ByShares(ResettingPolicy):
         shares = np.array([[pair.shares.get(kind, 0.0) for kind in kinds] for pair in pairs]).reshape(-1, len(kinds))
         self._replace_pairs(np.sort(places, axis=1), shares, contenders)
 
-    def _replace_pairs(self, places: Places, shares: Floats, contenders: CompetingTasks) -> None:
+    def _replace_pairs(self, places: Ints, shares: Floats, contenders: CompetingTasks) -> None:
         """Replace the shares of pairs."""
         speeds = np.zeros((*shares.shape, 2))
         if places.size:
@@ -386,6 +398,7 @@ class ByShares(ResettingPolicy):
         self._pairs.replace(places, shares, speeds, contenders.place, contenders.progress.pairs)
 
     def _reset(self, contenders: CompetingTasks) -> None:
+        """Count the time that tasks have received, and compute all shares again."""
         if not self._left.size:
             self._left = contenders.gangs.work.copy()
             self._alone_s, self._alone_speed = np.zeros_like(self._left), np.zeros_like(self._left)
@@ -431,7 +444,7 @@ class ByShares(ResettingPolicy):
         places = contenders.place[able].tolist()
         self._take_pairs(found, dict(zip(found.shares, places, strict=True)), contenders)
 
-    def _set_central_shares(self, contenders: CompetingTasks, able: Places) -> None:
+    def _set_central_shares(self, contenders: CompetingTasks, able: Ints) -> None:
         """Set the shares of a policy that only uses speeds, weights or work, without building a problem."""
         begun_s = perf_counter()
         market, places, models = _market(contenders, able, self._speeds(contenders)[able]), contenders.place[able], None
@@ -459,12 +472,12 @@ class ByShares(ResettingPolicy):
         self.wall_s += perf_counter() - begun_s
         self.computed += 1
 
-    def _models_of(self, contenders: CompetingTasks, places: Places) -> PairModels | None:
+    def _models_of(self, contenders: CompetingTasks, places: Ints) -> PairModels | None:
         """Return the models of these tasks with the speeds of pairs, or ``None`` without pairs."""
         self._models = self._models or models_of(contenders)
         return self._models and PairModels(self._models.model[places], self._models.speeds)
 
-    def _count_deficits(self, contenders: CompetingTasks, rows: Places) -> None:
+    def _count_deficits(self, contenders: CompetingTasks, rows: Ints) -> None:
         """Add the time promised since the last reset; subtract the time received alone."""
         passed_s = contenders.time_s - self._counted_s
         received_s = self._alone_time_s(contenders, rows) - self._service_s[rows]
@@ -474,7 +487,7 @@ class ByShares(ResettingPolicy):
         self._counted_s = contenders.time_s
 
     @staticmethod
-    def _alone_time_s(contenders: CompetingTasks, rows: Places) -> Floats:
+    def _alone_time_s(contenders: CompetingTasks, rows: Ints) -> Floats:
         """Return the time by kind that tasks have received alone."""
         alone_s: Floats = contenders.progress.service_s[rows] - contenders.progress.paired_s[rows]
         return alone_s
@@ -486,7 +499,7 @@ class ByShares(ResettingPolicy):
         first = contenders.speeds[:, :1]
         return np.where(first > 0.0, first, contenders.speeds)
 
-    def _count_alone(self, contenders: CompetingTasks, rows: Places) -> None:
+    def _count_alone(self, contenders: CompetingTasks, rows: Ints) -> None:
         """Add the hypothetical time of the work since the last reset on 1/n of the cluster."""
         left, speed = contenders.progress.left[rows], self._alone_speed[rows]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -498,7 +511,7 @@ class ByShares(ResettingPolicy):
         part /= np.maximum(1.0, part.sum(axis=1, keepdims=True))
         self._alone_speed[contenders.place] = (speeds * part).sum(axis=1)
 
-    def _problem(self, contenders: CompetingTasks, able: Places) -> SharingProblem | None:
+    def _problem(self, contenders: CompetingTasks, able: Ints) -> SharingProblem | None:
         if not able.size:
             return None
         kinds, place, weight = _names(contenders), contenders.place[able], contenders.weight[able]
@@ -546,7 +559,7 @@ def models_of(contenders: CompetingTasks) -> PairModels | None:
     return PairModels.of(models, gangs.nodes, pairs, _names(contenders)) if pairs else None
 
 
-def _market(contenders: CompetingTasks, able: Places, speeds: Floats) -> ShareDemands:
+def _market(contenders: CompetingTasks, able: Ints, speeds: Floats) -> ShareDemands:
     nodes, counts = contenders.nodes[able].astype(np.float64), contenders.free.astype(np.float64)
     return ShareDemands(speeds, nodes, counts)
 

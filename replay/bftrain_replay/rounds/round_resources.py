@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrain import registry
-from bftrain.errors import BadInput, BftrainError, raised
+from bftrain.errors import BadInput
 from bftrain.values.curve import ANY_KIND, curve_on
 from bftrain.values.resources import ResourceSpeeds
 from bftrain.values.spread import SpreadSpeeds
 from bftrain.values.task import TaskSpec
-from bftrain_replay.rounds.round_inputs import Floats, Places, TaskGangs
+from bftrain_replay.rounds.round_inputs import Floats, Ints, TaskGangs
 from bftrain_replay.rounds.round_nodes import NodeHolders
-from bftrain_replay.rounds.round_policy import RoundPolicy, SizingPolicy
+from bftrain_replay.rounds.round_policy import RoundPolicy, SizingPolicy, policy_errors
 from bftrain_replay.rounds.round_settings import RoundSettings
 
 _TRAITS: Final = ("steady", "every_round", "needs_work")
@@ -46,7 +46,7 @@ class HostedTasks:
 
     names: tuple[str, ...]
     points: tuple[Floats, ...]
-    nodes: Places
+    nodes: Ints
     room: Floats
 
     def parts(self, task: int) -> Floats:
@@ -148,7 +148,7 @@ class HostResources:
         """Whether CPU cores are limited, and memory."""
         return bool(self._usual[:, 0].any()), bool(self._usual[:, 1].any())
 
-    def divide(self, run: Places, kind: Places, holders: NodeHolders, version: int, when: str) -> None:
+    def divide(self, run: Ints, kind: Ints, holders: NodeHolders, version: int, when: str) -> None:
         """Divide the hosts' resources again if the running tasks, their nodes or the pool changed."""
         if version == self._version and np.array_equal(run, self._run):
             return
@@ -170,12 +170,8 @@ class HostResources:
         self.amounts[run], self.gain[run] = chosen[:, :2], chosen[:, 2]
 
     def _asked(self, policy: ResourcePolicy, hosted: HostedTasks, where: str) -> list[int]:
-        try:
+        with policy_errors(where):
             given = np.asarray(policy.resources(hosted))
-        except BftrainError:
-            raise
-        except Exception as error:
-            raise BadInput(raised(error), where=where, fix="repair the policy") from error
         fix = "give one whole number a task, the row of its points"
         if given.shape != (len(hosted.names),) or given.dtype.kind not in "iu":
             raise BadInput(f"gave resources {given!r:.60} for {len(hosted.names)} tasks", where=where, fix=fix)

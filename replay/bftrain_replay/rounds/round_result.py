@@ -38,9 +38,9 @@ FORMAT: Final = "bftrain rounds 1"
 MEASURED: Final = frozenset({"wall_s", "shares_wall_s"})
 Table = dict[str, list[Any]]
 
-MOST_REMARKS = 5
-STRETCHES = 1000  # resolution of the table over time
-USER_STRETCHES = 250  # resolution of the users table
+MOST_REMARKS: Final = 5
+STRETCHES: Final = 1000  # rows of the table over time
+USER_STRETCHES: Final = 250  # intervals of the users table
 
 
 class RoundKindSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Final
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
@@ -25,6 +25,8 @@ from bftrain_replay.simulation.replay_settings import (
     StartCost,
     Window,
 )
+
+T = TypeVar("T")
 
 MOMENT: Final = "moment"
 BOUNDARY: Final = "boundary"
@@ -160,21 +162,23 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """The nodes per host by kind; empty if unknown."""
         from bftrain.values.curve import cluster_of  # noqa: PLC0415 - imports numpy, and --help needs the options only
 
-        return cluster_of(self.per_host) if self.per_host else {}
+        return self._by_kind("per_host", cluster_of, "4, or v100=4,p100=2")
 
     @property
     def resources_of_nodes(self) -> Mapping[str, Mapping[str, float]]:
         """The CPU cores and the memory for each node by kind, as far as they are limited."""
         from bftrain.values.curve import amounts_of  # noqa: PLC0415 - as above
 
-        found = {}
-        for name in ("cpus", "memory_gb"):
-            if getattr(self, name):
-                try:
-                    found[name] = amounts_of(getattr(self, name))
-                except ValueError as error:
-                    checks.reject(self, name, f"is {getattr(self, name)!r}: {error}", "write 3, or v100=6,p100=3")
-        return found
+        given = {name: self._by_kind(name, amounts_of, "3, or v100=6,p100=3") for name in ("cpus", "memory_gb")}
+        return {name: amounts for name, amounts in given.items() if amounts}
+
+    def _by_kind(self, name: str, parse: Callable[[str], Mapping[str, T]], example: str) -> Mapping[str, T]:
+        """Return the numbers by kind in a setting; none if it is empty."""
+        text = getattr(self, name)
+        try:
+            return parse(text) if text else {}
+        except ValueError as error:
+            checks.reject(self, name, f"is {text!r}: {error}", f"write {example}")
 
     @property
     def like_gavel(self) -> bool:
@@ -224,10 +228,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def _check_together(settings: RoundSettings) -> None:
-    try:
-        settings.nodes_of_hosts  # noqa: B018 - raises if it is no such text
-    except ValueError as error:
-        checks.reject(settings, "per_host", f"is {settings.per_host!r}: {error}", "write 4, or v100=4,p100=2")
+    settings.nodes_of_hosts  # noqa: B018 - raises if it is no such text
     other = "phases" if settings.phases else "pairs"
     if settings.speed_error and getattr(settings, other):
         checks.reject(settings, "speed_error", f"cannot be combined with {other}", "omit one")

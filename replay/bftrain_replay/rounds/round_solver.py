@@ -25,7 +25,7 @@ from bftrain.values.table import ValueTable
 from bftrain.values.task import TaskSpec
 from bftrain_replay.rounds.policy_choice import AUTO, RECENT, PolicyChoice
 from bftrain_replay.rounds.round_choice import RoundChoice
-from bftrain_replay.rounds.round_inputs import CompetingTasks, Places, TaskGangs, TaskProgressColumns, gangs_of
+from bftrain_replay.rounds.round_inputs import CompetingTasks, Ints, TaskGangs, TaskProgressColumns, gangs_of
 from bftrain_replay.rounds.round_policy import SizingPolicy, find_policy
 from bftrain_replay.rounds.round_settings import SMALLEST, RoundSettings
 
@@ -33,7 +33,7 @@ _FEWEST_ROWS: Final = 64
 _NEVER_S: Final = 1e15  # submission time of rows that no task uses yet
 _ENDLESS: Final = 1e15  # samples left of a task without an end
 _LEAST_WORK: Final = 1e-6  # samples left of a task that still runs although its work is done
-_EQUAL_SHARES: Final = 100  # parts of a round; smaller differences are delays, and must not decide between tasks
+_PARTS_OF_ROUND: Final = 100  # service counts in such parts: smaller differences are delays, which must not decide
 _ANY: Final = SpeedCurve(nodes=(1,), rate=(1.0,))
 
 
@@ -148,8 +148,8 @@ class _Columns:
         self._needs_work = bool(getattr(policy, "needs_work", False))
         self._choice = RoundChoice(policy, settings, rows, len(self.most))
         self._version = 0
-        self._here: Places = np.zeros(0, dtype=np.intp)
-        self._free: Places = np.zeros(0, dtype=np.intp)
+        self._here: Ints = np.zeros(0, dtype=np.intp)
+        self._free: Ints = np.zeros(0, dtype=np.intp)
         if before is not None:
             self._take_over(before, problem.tasks)
 
@@ -203,8 +203,8 @@ class _Columns:
         sizes.update((gangs.specs[place].name, int(gangs.nodes[place])) for place in run.tolist())
         names = zip(run.tolist(), kind.tolist(), strict=True)
         kinds = {gangs.specs[place].name: gangs.kinds[each] for place, each in names if gangs.kinds[each]}
-        words = f"without work_samples, which policy '{self._policy}' needs, wait: {', '.join(endless)}"
-        return sizes, kinds, words if endless else ""
+        remark = f"without work_samples, which policy '{self._policy}' needs, wait: {', '.join(endless)}"
+        return sizes, kinds, remark if endless else ""
 
     def _make_larger(self, counts: Mapping[str, int]) -> None:
         """Compute speeds again if there are more nodes of a kind than ever before."""
@@ -229,8 +229,8 @@ class _Columns:
         if (received_s := task.held_node_s - float(self._held_s[place])) > 0.0:
             held = kind if kind >= 0 else int(self._assigned[place])
             held = held if held >= 0 else int(self.gangs.fastest[place, 0])
-            share_s = self._settings.round_s / _EQUAL_SHARES
-            ran_s = round(received_s / nodes / share_s) * share_s
+            part_s = self._settings.round_s / _PARTS_OF_ROUND
+            ran_s = round(received_s / nodes / part_s) * part_s
             progress.service_s[place, held] += ran_s
             progress.node_s[place] += ran_s * nodes
         self._held_s[place] = task.held_node_s

@@ -31,7 +31,7 @@ class WrongSpeeds:
 
     def believed(self, spec: TaskSpec) -> TaskSpec:
         """Return an arriving task as the decisions assume it."""
-        if self._drawn(spec.name, "").random() < self.profiled:
+        if self._generator(spec.name, "").random() < self.profiled:
             return spec
         curves = {kind: self._wrong(curve, spec.name, kind) for kind, curve in spec.curves.items()}
         own = next((kind for kind, curve in spec.curves.items() if curve == spec.curve), None)
@@ -39,10 +39,11 @@ class WrongSpeeds:
         return replace(spec, curve=curve, curves=curves)
 
     def _wrong(self, curve: SpeedCurve, task: str, kind: str) -> SpeedCurve:
-        factors = np.exp(self.error * self._drawn(task, f"={kind}").standard_normal(len(curve.nodes)))
+        factors = np.exp(self.error * self._generator(task, f"={kind}").standard_normal(len(curve.nodes)))
         return SpeedCurve(nodes=curve.nodes, rate=tuple((np.array(curve.rate) * factors).tolist()))
 
-    def _drawn(self, *words: str) -> np.random.Generator:
+    def _generator(self, *words: str) -> np.random.Generator:
+        """Return random numbers that depend on the seed and on these words only."""
         digest = sha256("\n".join((str(self.seed), *words)).encode()).digest()
         return np.random.default_rng(int.from_bytes(digest[:8]))
 

@@ -63,9 +63,8 @@ def assert_equal(
         patched.setattr(CompiledRounds, "of", lambda *_: None)
         plain = simulated(nodes, tasks, options)
     assert everything(ours) == everything(plain)
-    assert [pair for pair, _ in ours.engine.progress.pairs.items()] == [
-        pair for pair, _ in plain.engine.progress.pairs.items()
-    ]
+    our_pairs, plain_pairs = (run.engine.progress.pairs for run in (ours, plain))
+    assert our_pairs.tasks[: our_pairs.count].tolist() == plain_pairs.tasks[: plain_pairs.count].tolist()
     return ours
 
 
@@ -78,7 +77,7 @@ def test_every_table_is_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     options = {"policy": policy, "pairs": pairs, "finish": finish, "seed": seed}
     result = assert_equal(monkeypatch, nodes, drawn(rng, 40), options)
     assert result.ended == "all_done"
-    assert bool(pairs) is any(True for _ in result.engine.progress.pairs.items())
+    assert bool(pairs) is (result.engine.progress.pairs.count > 0)
 
 
 @pytest.mark.parametrize(

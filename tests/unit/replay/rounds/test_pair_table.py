@@ -77,9 +77,10 @@ def test_what_is_done_is_what_time_alone_and_together_come_to(policy: str, seed:
     assert engine.done_samples == pytest.approx(engine.gangs.work)
     assert engine.progress.paired_s.sum() > 0.0
     alone_s = (engine.progress.service_s - engine.progress.paired_s).sum(axis=1)
+    times = engine.progress.pairs
     for place, spec in enumerate(engine.gangs.specs):
         least = most = alone_s[place]
-        for (one, other), received in engine.progress.pairs.items():
+        for (one, other), received in zip(times.tasks[: times.count].tolist(), times.joint_s, strict=False):
             if place in (one, other):
                 beside = engine.gangs.specs[other if place == one else one]
                 speed = part - 0.1 * (spec.name[0] > beside.name[0])
