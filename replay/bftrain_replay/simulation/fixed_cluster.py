@@ -110,14 +110,11 @@ def never_held(tasks: Sequence[TaskSpec], nodes: Mapping[str, int]) -> str:
 
 def fits(spec: TaskSpec, largest: Mapping[str, int]) -> bool:
     """Return whether a task can run within that many nodes of each kind."""
-    return any(_fits_on(spec, kind, count) for kind, count in largest.items())
-
-
-def _fits_on(spec: TaskSpec, kind: str, count: int) -> bool:
-    curve, most = spec.curve_on(kind), min(spec.max_nodes, count)
-    if curve is None or spec.min_nodes > most:
-        return False
-    return bool(curve.speeds(most)[spec.min_nodes :].max() > 0.0)
+    for kind, count in largest.items():
+        curve, most = spec.curve_on(kind), min(spec.max_nodes, count)
+        if curve is not None and spec.min_nodes <= most and curve.speeds(most)[spec.min_nodes :].any():
+            return True
+    return False
 
 
 def _why_not(spec: TaskSpec, nodes: Mapping[str, int]) -> str:

@@ -135,7 +135,7 @@ class AllocationTable(AllocationBlock):
     nodes: tuple[str, ...]
 
     def rows_by_task(self) -> Iterator[tuple[str, NDArray[np.int64]]]:
-        """Yield each task with allocations, and the indices of its rows."""
+        """Yield each task, and the indices of its rows."""
         if not self.tasks:
             return
         order = np.argsort(self.task, kind="stable")

@@ -296,16 +296,12 @@ def _epochs(classes: Sequence[_TaskClass]) -> Floats:
     return times_s[places]
 
 
-def _in_epochs(pool: _Pool, starts_s: Floats) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-    """Yield each epoch with its moments of the pool; moments before the first task are dropped."""
-    epoch = np.searchsorted(starts_s, pool.times_s, side="right") - 1
-    return ((number, which) for number in range(starts_s.size) if (which := epoch == number).any())
-
-
 def _cells(pool: _Pool, starts_s: Floats, classes: int) -> Iterator[_Cell]:
     """Yield each epoch's moments sorted by idle nodes of a kind, in parts of about equal length."""
     parts = max(4, _MOST_COLUMNS // (_CORNERS * classes * len(pool.nodes) * starts_s.size))
-    for epoch, moments in _in_epochs(pool, starts_s):
+    epochs = np.searchsorted(starts_s, pool.times_s, side="right") - 1  # of each moment; -1 before the first task
+    for epoch in np.unique(epochs[epochs >= 0]).tolist():
+        moments = epochs == epoch
         for kind, counts in pool.nodes.items():
             order = np.argsort(counts[moments], kind="stable")
             nodes, seconds = counts[moments][order], pool.durations_s[moments][order]

@@ -134,7 +134,7 @@ def check_kinds(log: EventLog, tasks: Sequence[TaskSpec]) -> None:
     """Raise for tasks that exceed every node kind even if all its nodes were idle together."""
     unfit = never_held(tasks, Counter(log.kind_of.values())) if log.kind_names else ""
     if unfit:
-        fix = "omit them, or give them a curve for a kind that the log has"
+        fix = "omit them, give them a curve for a kind of the log, or lower min_nodes"
         raise BadInput(f"no kind of node in the log can ever hold {unfit}", where="tasks", fix=fix)
 
 
@@ -194,7 +194,7 @@ class StudyPasses:
 
     @contextmanager
     def side_by_side(self) -> Iterator[None]:
-        """Inside the block, run the reference replays in parallel processes where safe and useful."""
+        """Inside the block, run the comparison replays in parallel processes where safe and useful."""
         if len(self.part) >= MIN_EVENTS_TO_FORK and may_fork():
             # One pass more than there are processors, as all take about equally long; the dedicated pool is short
             some: Mapping[int, tuple[str, ...]] = {1: (), 2: (CEILING, self._parts.baseline)}

@@ -202,4 +202,4 @@ def test_a_task_that_no_kind_of_the_log_can_ever_hold_is_refused_by_name() -> No
         bftrain.replay(mixed(), [task("b", curves=FAST_AND_SLOW), *unfit], ReplaySettings())
     said = str(refused.value)
     assert "can ever hold task 'a', which runs on tpu only; task 'wide', which needs 3 nodes of one kind " in said
-    assert said.endswith("; and 2 others (omit them, or give them a curve for a kind that the log has)")
+    assert said.endswith("; and 2 others (omit them, give them a curve for a kind of the log, or lower min_nodes)")
