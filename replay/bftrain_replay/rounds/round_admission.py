@@ -34,7 +34,7 @@ class _PresentTasks:
 
     def __init__(self, gangs: TaskGangs, progress: TaskProgressColumns) -> None:
         self._gangs, self._progress = gangs, progress
-        self.place: dict[str, int] = {}  # tasks in arrival order
+        self.place: dict[str, int] = {}  # index of each task, in arrival order
         self.used = 0  # allocated nodes
 
     def unpaused(self) -> Iterator[str]:

@@ -49,9 +49,9 @@ class RoundPolicy(Protocol):
     """Chooses the tasks that run in a round. A factory makes one for every run.
 
     Set ``steady = True`` on a policy that changes priorities only when tasks or nodes arrive or leave: the rounds
-    between such changes are simulated in one step. So are rounds in which all tasks run on a cluster with one kind,
-    unless a stateful policy sets ``every_round = True``. A policy that delays all tasks sets ``due_s`` to the time of
-    its next decision (infinite: no delay), otherwise the engine reports a stall.
+    between such changes are simulated in one step. So are rounds in which all tasks run on nodes of one kind, unless a
+    stateful policy sets ``every_round = True``. A policy that delays all tasks sets ``due_s`` to the time of its next
+    decision (infinite: no delay), otherwise the engine reports a stall.
     """
 
     @property
