@@ -235,13 +235,9 @@ def key_of(job: str) -> int:
 
 
 def keys_of(jobs: Column | NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the keys of texts in an Arrow array, or of whole numbers, as by ``key_of``."""
+    """Return the keys of job names, as by ``key_of``: texts in an Arrow array, or numbers; NaN is no name."""
     if isinstance(jobs, np.ndarray):
-        found = np.nan_to_num(jobs, nan=-1).astype(np.int64)
-        negative = found < 0
-        found[~negative] += 1
-        found[negative] = [key_of(str(number)) for number in found[negative].tolist()]
-        return found
+        return np.nan_to_num(jobs, nan=-1).astype(np.int64) + 1
     lengths = lengths_of(jobs)
     plain = numpy_of(compute.ascii_is_decimal(jobs)) & (lengths <= _MOST_DIGITS)
     keys = np.zeros(lengths.size, dtype=np.int64)

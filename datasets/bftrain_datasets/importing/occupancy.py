@@ -28,7 +28,7 @@ from bftrain_datasets.log.idle_doubts import OVER_CAPACITY, curve_of
 from bftrain_datasets.log.provenance import LogProvenance
 
 MOST_SLOTS: Final = 1 << 24
-_NAMELESS: Final = 0  # the key of unnamed jobs, which are all different
+_NAMELESS: Final = 0  # the key of unnamed jobs; equal rows are different jobs
 
 
 def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]:
@@ -76,9 +76,10 @@ def first_reports(intake: RecordIntake) -> tuple[StayColumns, NDArray[np.bool_]]
 
 
 def _of_repeated_names(names: NDArray[np.int64], runs: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the rows of jobs that still run, or are listed several times under one name. Most logs have few."""
+    """Return the rows of named jobs that still run, or are listed several times. Most logs have few."""
     ordered = np.sort(names)
-    return np.flatnonzero(np.isin(names, np.append(ordered[1:][ordered[1:] == ordered[:-1]], names[runs])))
+    several = np.isin(names, np.append(ordered[1:][ordered[1:] == ordered[:-1]], names[runs]))
+    return np.flatnonzero(several & (names != _NAMELESS))
 
 
 def any_running(jobs: StayColumns, keep: NDArray[np.bool_]) -> bool:
@@ -187,7 +188,8 @@ class _Sweep:
         self.reach[nodes], self._last_row[nodes] = reach[lasts], row[lasts]
         over = np.flatnonzero(held.start < before)
         both_s = np.minimum(held.end[over], before[over]) - held.start[over]
-        twice = self._jobs.job[row[over]] == self._jobs.job[row_before[over]]
+        job, job_before = self._jobs.job[row[over]], self._jobs.job[row_before[over]]
+        twice = (job == job_before) & (job != _NAMELESS)
         self._add("held_twice", held, over[twice], both_s[twice])
         self._add("shared", held, over[~twice], both_s[~twice])
         touching = np.flatnonzero(held.start == before)
