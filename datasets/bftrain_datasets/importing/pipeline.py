@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bftrain import registry
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin, raised
-from bftrain.node_units import CORE, GPU, NODE, in_words_of
+from bftrain.node_units import NODE, in_words_of
 from bftrain.nodesets import expand
 from bftrain.registry import RegisteredPart
 from bftrain.short_repr import ShortRepr
@@ -330,9 +330,8 @@ def _check_unit(reader: LogReader, unit: str, where: str) -> None:
 
 
 def _units_of(reader: LogReader) -> tuple[str, ...]:
-    """Return the units supported by a reader: a tuple, or a flag for all."""
-    units = getattr(reader, "tells_units", False)
-    return ((GPU, CORE) if units else ()) if isinstance(units, bool) else tuple(units)
+    """Return the units other than nodes that a reader supports."""
+    return tuple(getattr(reader, "tells_units", ()))
 
 
 def _build(intake: RecordIntake) -> EventLog:

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from pyarrow import compute
 from pyarrow import csv as arrow_csv
 
-from bftrain.node_units import GPU
 from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.log.arrow_arrays import NULL, Column, arrow_of, arrow_texts, numpy_of
 from bftrain_datasets.log.eventlog import NodeState
@@ -29,6 +28,7 @@ from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock
 
 V = TypeVar("V")
 LOOKED_AT: Final = 1000  # lines searched for a format
+HEADER_WITHIN: Final = 5  # maximum line number of a header
 MOST_DIGITS: Final = 9  # maximum length of a node or job number; Python rejects thousands of digits
 
 
@@ -200,22 +200,6 @@ def names_slurm_jobs(columns: Collection[str]) -> bool:
     plain = {name.replace("_", "") for name in names}
     times = bool(plain & {"start", "starttime"}) and bool(plain & {"end", "endtime"})
     return bool(plain & {"jobid", "jobidraw"}) and times and ("nodelist" in plain or {"jobid", "start", "end"} <= names)
-
-
-_TRES: Final = re.compile(r"(?:\A|,)(cpu|gres/gpu(?::[^=,]*)?|1)=(\d+)")
-
-
-def units_in(tres: str, cpus: str, unit: str) -> str:
-    """Return a job's number of GPUs or cores, from Slurm's trackable resources or its number of CPUs.
-
-    >>> units_in("billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,node=1", "8", "gpu")
-    '2'
-    """
-    found = dict(_TRES.findall(tres))
-    if unit == GPU:
-        typed = (int(number) for name, number in found.items() if name.startswith("gres/gpu:"))
-        return found.get("gres/gpu") or str(sum(typed))
-    return found.get("cpu") or found.get("1") or (cpus if cpus.isdecimal() else "")
 
 
 _ISO_LETTERS: Final = 19

@@ -26,7 +26,7 @@ from bftrain.errors import BadInput
 from bftrain.files import BYTE_ORDER_MARK
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.raw_file import HEAD_BYTES, LARGE_BLOCK_BYTES, RawFile
-from bftrain_datasets.importing.text_columns import columns_of, first_lines, names_slurm_jobs
+from bftrain_datasets.importing.text_columns import HEADER_WITHIN, columns_of, first_lines, names_slurm_jobs
 from bftrain_datasets.job_tables.cell_values import Cells, column_of
 from bftrain_datasets.job_tables.column_choice import SAMPLE_ROWS, recognised
 from bftrain_datasets.log.arrow_arrays import EMPTY, arrow_texts, numpy_of
@@ -225,7 +225,6 @@ def split_rows(record: Mapping[str, Any], rows: str) -> Iterator[Mapping[str, An
 PARQUET_MARK: Final = b"PAR1"
 JSON_BEGINS: Final = (b"{", b"[")
 SEPARATORS: Final = "|\t;,"
-HEADER_WITHIN: Final = 5  # the header must be in the first lines, this many
 MOST_COLUMNS: Final = 4096
 _ROWS_AT_ONCE: Final = 1 << 17
 _PARSED_AT_ONCE: Final = 1 << 13  # rows of Python texts; bounds the work of the garbage collector

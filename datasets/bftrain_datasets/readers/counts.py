@@ -18,12 +18,13 @@ from functools import partial
 from typing import Final
 
 from bftrain.errors import BadInput
+from bftrain.node_units import CORE, GPU
 from bftrain.nodesets import MOST_NODES
 from bftrain_datasets.importing.findings import SkippedRow
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.node_counts import UNKNOWN_TOTAL
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_columns import first_lines
+from bftrain_datasets.importing.text_columns import HEADER_WITHIN, first_lines
 
 name: Final = "counts"
 about: Final = "how many nodes are busy: time,active,total, or idle instead of active"
@@ -37,10 +38,9 @@ ALIASES: Final = {
 }
 SEPARATORS: Final = ",;\t|"
 COMMENT: Final = "#"
-tells_units: Final = True  # records contain GPUs and cores
-HEADER_WITHIN: Final = 5  # the header must be in the first lines, this many
+tells_units: Final = (GPU, CORE)  # the resources in the records
 REMEDY: Final = "the first line names the columns: time, active (or idle) and, if it changes, total"
-_WHOLE: Final = 1e-9
+_ROUNDING: Final = 1e-9  # tolerance of a mean that should be whole
 
 
 _Layout = tuple[str, int, dict[str, int]]  # the separator, the number of columns, and the index of each known column
@@ -122,4 +122,4 @@ def _count(text: str) -> int:
         number = math.nan
     if not 0 <= number <= MOST_NODES:  # also false for NaN
         raise SkippedRow("bad_value")
-    return math.ceil(number - _WHOLE)
+    return math.ceil(number - _ROUNDING)

@@ -20,11 +20,11 @@ from bftrain.node_units import CORE
 from bftrain_datasets.importing.findings import SkippedRow
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_columns import count_of, whole_number
+from bftrain_datasets.importing.text_columns import count_of, moment_of, whole_number
 from bftrain_datasets.job_tables.tables import format_of, records
 
 name: Final = "flux"
-tells_units: Final = (CORE,)  # records contain cores, but no GPUs
+tells_units: Final = (CORE,)  # the resources in the records
 about: Final = "Flux: jobs as flux jobs --json lists them"
 
 START: Final = "t_run"  # time of the event alloc, when the job enters the state RUN
@@ -45,7 +45,8 @@ def read(file: RawFile, intake: RecordIntake) -> None:
 def _add_job(record: Mapping[str, Any], intake: RecordIntake) -> None:
     if "id" not in record:
         raise SkippedRow("malformed")
-    start_s, *ends = (_time(record.get(key), intake) for key in (START, *ENDS))
+    times = (moment_of(str(record.get(key) or ""), intake.seconds) for key in (START, *ENDS))
+    start_s, *ends = times
     over = str(record.get("state", INACTIVE)).upper() in {INACTIVE, "I"}
     end_s = ends[0] or (ends[1] if over else RUNNING)
     nodes, count = str(record.get("nodelist") or ""), str(record.get("nnodes") or "")
@@ -57,8 +58,3 @@ def _add_job(record: Mapping[str, Any], intake: RecordIntake) -> None:
         user=str(record.get("username") or record.get("userid") or ""),
         submit_s=intake.clock.uncounted(str(record.get("t_submit"))) or None,
     )
-
-
-def _time(value: object, intake: RecordIntake) -> float | None:
-    text = str(value or "")
-    return (intake.seconds(text) or None) if text else None

@@ -28,7 +28,7 @@ from bftrain_datasets.importing.text_columns import MOST_DIGITS, first_lines
 from bftrain_datasets.job_tables.tables import format_of, records
 
 name: Final = "htcondor"
-tells_units: Final = True  # records contain GPUs and cores
+tells_units: Final = (GPU, CORE)  # the resources in the records
 about: Final = "HTCondor: ads of jobs that condor_history -long or -json prints"
 
 ID: Final = ("ClusterId", "ProcId")

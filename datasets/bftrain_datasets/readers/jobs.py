@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from bftrain.node_units import NODE
+from bftrain.node_units import CORE, GPU, NODE
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.machine_nodes import nodes_in
 from bftrain_datasets.importing.raw_file import RawFile
@@ -34,7 +34,7 @@ from bftrain_datasets.job_tables.tables import JSON_BEGINS, PARQUET_MARK, find_h
 name: Final = "jobs"
 about: Final = "any table of jobs: CSV, JSON or Parquet; --map sets the meaning of columns"
 
-tells_units: Final = True  # records contain GPUs and cores
+tells_units: Final = (GPU, CORE)  # the resources in the records
 why_not: Final = near_miss
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from bftrain.node_units import CORE, NODE
+from bftrain.node_units import CORE, GPU, NODE
 from bftrain_datasets.importing.findings import SkippedRow
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.job_columns import OpenJob
@@ -28,7 +28,7 @@ from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.job_tables.tables import dig, format_of, records
 
 name: Final = "kubernetes"
-tells_units: Final = True  # records contain GPUs and cores
+tells_units: Final = (GPU, CORE)  # the resources in the records
 about: Final = "Kubernetes: pods and node events as kubectl get prints them with -o json"
 
 OVER: Final = frozenset({"Succeeded", "Failed"})  # phases
@@ -73,8 +73,8 @@ def _add_pod(pod: Mapping[str, Any], intake: RecordIntake) -> None:
     if not job:
         raise SkippedRow("malformed")
     deleted = dig(pod, "metadata.deletionTimestamp")
-    start_s = _earliest([dig(pod, "status.startTime"), _scheduled(pod)], intake)
-    end_s = _ended(pod, intake) if dig(pod, "status.phase") in OVER else _earliest([deleted], intake) or RUNNING
+    start_s = _first_time([dig(pod, "status.startTime"), _scheduled(pod)], intake)
+    end_s = _ended(pod, intake) if dig(pod, "status.phase") in OVER else _first_time([deleted], intake) or RUNNING
     queue = str(dig(pod, "metadata.namespace") or "")
     units = 0 if intake.options.unit == NODE else _units(pod, intake.options.unit)
     if start_s is None or not node or end_s is None:
@@ -122,9 +122,8 @@ def _ended(pod: Mapping[str, Any], intake: RecordIntake) -> float | None:
     """Return when the last container finished; for an evicted pod without containers, when it was deleted."""
     found = [dig(pod, f"{each}.state.terminated.finishedAt") for each in CONTAINERS]
     times = [each for some in found if isinstance(some, list) for each in some if each]
-    return max((intake.seconds(str(each)) for each in times), default=None) or _earliest(
-        [dig(pod, "metadata.deletionTimestamp")], intake
-    )
+    last_s = max((intake.seconds(str(each)) for each in times), default=None)
+    return last_s or _first_time([dig(pod, "metadata.deletionTimestamp")], intake)
 
 
 def _add_event(record: Mapping[str, Any], intake: RecordIntake) -> None:
@@ -132,7 +131,7 @@ def _add_event(record: Mapping[str, Any], intake: RecordIntake) -> None:
     reason = str(record.get("reason"))
     if node.get("kind") != "Node" or reason not in OUTAGES:
         raise SkippedRow("other_record")
-    time_s = next((intake.seconds(str(when)) for each in TIMES if (when := dig(record, each))), None)
+    time_s = _first_time((dig(record, each) for each in TIMES), intake)
     if time_s is None:
         raise SkippedRow("bad_time")
     intake.outages.tell(str(node.get("name")), time_s, out=OUTAGES[reason], why=reason.replace("Not", ""))
@@ -146,5 +145,6 @@ def _name(metadata: object) -> str:
     return str(metadata.get("uid") or f"{metadata.get('namespace')}/{metadata['name']}")
 
 
-def _earliest(times: Iterable[object], intake: RecordIntake) -> float | None:
+def _first_time(times: Iterable[object], intake: RecordIntake) -> float | None:
+    """Return the first time that is present, in seconds UTC."""
     return next((intake.seconds(str(each)) for each in times if each), None)

@@ -26,7 +26,7 @@ from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_columns import first_lines, moments, whole_number
 
 name: Final = "lsf"
-tells_units: Final = (CORE,)  # records contain cores, but no GPUs
+tells_units: Final = (CORE,)  # the resources in the records
 about: Final = "LSF: finished jobs in lsb.acct"
 
 # Field positions in LSF 9 and 10; hosts and the fields after them have no fixed position

@@ -37,7 +37,7 @@ from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S
 name: Final = "pbs"
 about: Final = "PBS Professional, OpenPBS, Torque and Cobalt: the accounting files of the server"
 
-tells_units: Final = True  # records contain GPUs and cores
+tells_units: Final = (GPU, CORE)  # the resources in the records
 NOTHING: Final = "None"  # written by Cobalt
 # A record may be preceded by a program or file name, as in a system log or in grep output
 _RECORD: Final = re.compile(

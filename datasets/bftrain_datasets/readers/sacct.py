@@ -14,6 +14,7 @@ have any order. Files without a header have the columns of Open XDMoD, or of ``-
 | ``ElapsedRaw``, ``Elapsed`` | | resolves local times that a clock shows twice |
 | ``Cluster`` | | cluster |
 | ``AllocTRES``, ``AllocCPUS`` | | GPUs and cores |
+| ``User``, ``Submit`` | | for the waits in ``bftrain assess`` |
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from bftrain_datasets.importing.job_columns import JobTable, keys_of, time_cell
 from bftrain_datasets.importing.machine_nodes import Units
 from bftrain_datasets.importing.raw_file import LARGE_BLOCK_BYTES, RawFile
 from bftrain_datasets.importing.text_columns import (
+    HEADER_WITHIN,
     NO_NODES,
     NO_TIME,
     Texts,
@@ -53,7 +55,6 @@ from bftrain_datasets.importing.text_columns import (
     moments,
     names_slurm_jobs,
     times_of,
-    units_in,
     unquoted,
     without,
 )
@@ -96,8 +97,7 @@ JOB_COLUMNS: Final = (
     "jobid", "start", "end", "nodelist", "state", "partition", "nnodes", "elapsedraw", "elapsed", "cluster",
     "alloctres", "alloccpus", "user", "submit",
 )  # fmt: skip
-tells_units: Final = True  # records contain GPUs and cores
-HEADER_WITHIN: Final = 5  # the header must be in the first lines, this many
+tells_units: Final = (GPU, CORE)  # the resources in the records
 NEEDED: Final = ("start", "end")
 WANTED: Final = "JobID, Start, End, NodeList and, if available, State, Partition and NNodes"
 BOM: Final = BYTE_ORDER_MARK.encode()
@@ -107,6 +107,7 @@ _SMALL_BLOCK_BYTES: Final = 1 << 16
 _TIMES: Final = ("start", "end", "elapsedraw", "elapsed")
 _UNIQUE: Final = frozenset({"jobid", "start", "end", "submit", "elapsed", "elapsedraw", "nodelist"})
 _COMMA: Final = re.compile(r",(?![^\[]*\])")
+_TRES: Final = re.compile(r"(?:\A|,)(cpu|gres/gpu(?::[^=,]*)?|1)=(\d+)")  # 1 is the number of cpu in Slurm's database
 # A configuring job waits for nodes already allocated to it
 UNFINISHED: Final = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT")
 COMPLETING: Final = "COMPLETING"  # a completing job with an end is over; only its epilog still runs
@@ -328,7 +329,7 @@ def _table_of(
     units: list[Units] | None = None
     if options.unit != NODE:
         cells = (text.get(name, none).cells() for name in ("alloctres", "alloccpus"))
-        units = [int(units_in(tres, cpus, options.unit) or 0) for tres, cpus in zip(*cells, strict=True)]
+        units = [_units_in(tres, cpus, options.unit) for tres, cpus in zip(*cells, strict=True)]
     return JobTable(
         lines=lines,
         job=keys_of(columns["jobid"]),
@@ -345,6 +346,19 @@ def _table_of(
         reasons=("not_selected", "other_record"),
         units=units,
     )
+
+
+def _units_in(tres: str, cpus: str, unit: str) -> int:
+    """Return a job's number of GPUs or cores, from Slurm's trackable resources or its number of CPUs.
+
+    >>> _units_in("billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,node=1", "8", "gpu")
+    2
+    """
+    numbers = {name: count_of(number) for name, number in _TRES.findall(tres)}
+    if unit == GPU:
+        typed = (number for name, number in numbers.items() if name.startswith("gres/gpu:"))
+        return numbers.get("gres/gpu") or sum(typed)
+    return numbers.get("cpu") or numbers.get("1") or count_of(cpus)
 
 
 def _times(

@@ -8,7 +8,8 @@ Parallel jobs have a record per host only with ``accounting_summary FALSE``. Oth
 |---|---|---|
 | ``qname`` (1) | | queue |
 | ``hostname`` (2) | yes | the node |
-| ``job_number`` (6), ``task_number`` (36), ``pe_taskid`` (42) | the first | job, array task, and parallel task |
+| ``job_number`` (6) | yes | job |
+| ``task_number`` (36), ``pe_taskid`` (42) | | array task, and parallel task |
 | ``start_time`` (10), ``end_time`` (11) | yes | a start of 0: it never started |
 | ``granted_pe`` (34), ``slots`` (35) | | parallel environment and cores |
 """
@@ -30,7 +31,7 @@ from bftrain_datasets.log.idle_doubts import HOSTS_INCOMPLETE
 
 name: Final = "sge"
 about: Final = "Grid Engine (SGE, UGE, AGE, OCS): the file accounting, as text or JSON"
-tells_units: Final = (CORE,)  # records contain cores, but no GPUs
+tells_units: Final = (CORE,)  # the resources in the records
 
 PLACES: Final = (0, 1, 5, 9, 10, 33, 34, 35, 41, 3, 8)  # positions of the fields in a line
 JSON_KEYS: Final = (
@@ -40,7 +41,6 @@ JSON_KEYS: Final = (
 NUMBERS: Final = (5, 8, 9, 10, 11, 34, 35)  # positions of numbers
 LEAST_FIELDS: Final = 36  # number of fields up to the task number; version 6 has 45 fields, other versions have more
 NOTHING: Final = frozenset({"", "NONE", "0", "UNKNOWN", "undefined", "None"})
-NO_TIME: Final = "0"
 COMMENT: Final = "#"
 ACCOUNTING: Final = "acct"  # the type of accounting records in the file "reporting"
 # Parallel environments that usually have all slots on one host; other environments may use several
@@ -150,16 +150,13 @@ def _objects(file: RawFile, intake: RecordIntake) -> Iterator[tuple[int, _Record
 
 
 def _time(text: str, intake: RecordIntake) -> float | None:
-    """Return an epoch in seconds, milliseconds or microseconds; None if missing."""
-    if len(text) > LONGEST_MS and text.isdecimal():
-        text = f"{text[:-6]}.{text[-6:]}"
-    return None if text == NO_TIME else intake.seconds(text)
+    """Return an epoch in seconds, milliseconds or microseconds; None for 0."""
+    return intake.seconds(_in_seconds(text)) or None
 
 
-def _submitted(text: str, intake: RecordIntake) -> float | None:
-    if len(text) > LONGEST_MS and text.isdecimal():
-        text = text[:-6]
-    return intake.clock.uncounted(text) or None
+def _in_seconds(text: str) -> str:
+    """Return an epoch in microseconds as one in seconds, and any other text unchanged."""
+    return f"{text[:-6]}.{text[-6:]}" if len(text) > LONGEST_MS and text.isdecimal() else text
 
 
 def _add_job(record: _Record | None, parallel: _ParallelJobs, intake: RecordIntake) -> None:
@@ -186,6 +183,6 @@ def _add_job(record: _Record | None, parallel: _ParallelJobs, intake: RecordInta
         queue=record.queue,
         units=((host, 1 if spread or is_slave else max(slots, 1)),),
         user=record.owner,
-        submit_s=_submitted(record.submitted, intake),
+        submit_s=intake.clock.uncounted(_in_seconds(record.submitted)) or None,
         on_use=used if is_slave or spread else None,
     )

@@ -20,7 +20,7 @@ from bftrain.nodesets import expand
 from bftrain_datasets.importing.findings import SkippedRow
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_columns import first_lines, moment_of, state_of
+from bftrain_datasets.importing.text_columns import HEADER_WITHIN, first_lines, moment_of, state_of
 from bftrain_datasets.log.eventlog import NodeState
 
 name: Final = "slurm-events"
@@ -29,7 +29,6 @@ beside_others: Final = True  # may be imported together with files of another fo
 
 NODE, START, END, STATE, CLUSTER = "nodename", "timestart", "timeend", "state", "cluster"
 NEEDED: Final = frozenset({NODE, START, END, STATE})
-HEADER_WITHIN: Final = 5  # the header must be in the first lines, this many
 SEPARATOR: Final = "|"
 
 

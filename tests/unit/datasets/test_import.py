@@ -202,6 +202,12 @@ def test_a_machine_has_a_million_nodes_at_most(tmp_path: Path) -> None:
         imported(tmp_path, HEADER + names)
 
 
+def test_numbers_of_thousands_of_digits_are_impossible_values(tmp_path: Path) -> None:
+    rows = "".join(f"{job}|{DAY}|{DAY + 9}|n{job}|{cpus}\n" for job, cpus in enumerate((4, "9" * 5000)))
+    (tmp_path / "jobs").write_text(f"JobID|Start|End|NodeList|AllocCPUS\n{rows}")
+    assert import_logs(tmp_path / "jobs", options=ImportOptions(unit="core")).rows.aside == {"bad_value": 1}
+
+
 def test_idle_gpus_and_cores_of_random_jobs_are_those_of_a_plain_loop(tmp_path: Path) -> None:
     chance = random.Random(5)  # noqa: S311 - the same jobs every time
     rows, gpus, cores = ["JobID|Start|End|NNodes|NodeList|State|AllocTRES|NCPUS"], list[Stay](), list[Stay]()
