@@ -19,27 +19,21 @@ from bftrain_datasets.importing.import_options import ALL_CLUSTERS, ImportOption
 from bftrain_datasets.importing.job_columns import JobTable, keys_of
 from bftrain_datasets.importing.machine_nodes import Share, Units, size_of
 from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.states import JobState, apply_job_states, job_states_of
 from bftrain_datasets.importing.text_columns import Texts, by_text, coded, contains
 from bftrain_datasets.job_tables import cell_values
 from bftrain_datasets.job_tables.cell_values import Cells
 from bftrain_datasets.job_tables.column_choice import OF_UNIT, TableMap, choose, named_set, public_set_of
 from bftrain_datasets.job_tables.tables import ColumnBatch, JsonTable, TableRows, open_table
 from bftrain_datasets.log import time_formats
-from bftrain_datasets.log.arrow_arrays import Column
+from bftrain_datasets.log.arrow_arrays import Column, numpy_of
 from bftrain_datasets.log.time_formats import RecordClock
 
-RUNNING: Final = frozenset(
-    {"RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT", "R"}
-)
-WAITING: Final = frozenset({"PENDING", "QUEUED", "WAITING", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "PD", "Q"})
 # States in Slurm's database
 SLURM_CODES: Final = {
     "0": "PENDING", "1": "RUNNING", "2": "SUSPENDED", "7": "NODE_FAIL", "8": "PREEMPTED", "9": "BOOT_FAIL",
 }  # fmt: skip
-_RUNNING, _WAITING, _PREEMPTED, _NODE_FAILED = 1, 2, 3, 4  # 0 for all other states
-_FINISHED: Final = {"PREEMPTED": _PREEMPTED, "NODE_FAIL": _NODE_FAILED, "BOOT_FAIL": _NODE_FAILED}
 _STEP: Final = re.compile(r"\d+(?:_\d+|\+\d+)?\.(?:batch|extern|interactive|\d+)\Z")
-_WORD: Final = re.compile(r"\w+")
 _LAST_NUMBER: Final = re.compile(r"\d+\Z")
 REASONS: Final = ("other_record", "not_selected")
 
@@ -103,15 +97,18 @@ class JobTableReader:
 
     def jobs(self, batch: ColumnBatch) -> JobTable:
         """Return rows as jobs."""
-        start, end, state = self._times(batch)
+        cells = self.cells(batch, "nodes")
+        nodes = None if cells is None else cell_values.read_nodes(cells)
+        start, end = self._times(batch)
+        states = self._states(batch)
+        named = np.zeros(len(start), dtype=np.bool_) if nodes is None else numpy_of(nodes.is_valid())
+        apply_job_states(states, start, end, named)
         names = self.cells(batch, "job")
         reason = np.full(batch.lines.size, -1, dtype=np.int8)
         if names is not None and not isinstance(names, np.ndarray):
             steps = np.flatnonzero(contains(names, ".")).tolist()
             reason[[row for row in steps if _STEP.match(names[row].as_py())]] = 0
         self._choose_cluster(batch, reason)
-        cells = self.cells(batch, "nodes")
-        nodes = None if cells is None else cell_values.read_nodes(cells)
         by_units = self.unit != NODE and self.map.by_count
         return JobTable(
             lines=batch.lines,
@@ -123,8 +120,8 @@ class JobTableReader:
             queue=self.texts(batch, "partition"),
             user=self.texts(batch, "user"),
             submit=self.times(batch, "submit") if "submit" in self.map else None,
-            preempted=state == _PREEMPTED,
-            node_failed=state == _NODE_FAILED,
+            preempted=states == JobState.PREEMPTED,
+            node_failed=states == JobState.NODE_FAILED,
             reason=reason,
             reasons=REASONS,
             units=self._units(batch) if self.unit != NODE and not by_units else None,
@@ -174,7 +171,8 @@ class JobTableReader:
         procs = self.counts(batch, whole[0])
         return np.where(procs % whole[1], np.minimum(procs, MOST_NODES), 0)
 
-    def _times(self, batch: ColumnBatch) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int8]]:
+    def _times(self, batch: ColumnBatch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the start and end of each row, without regard to its state."""
         start, end = self.times(batch, "start"), self.times(batch, "end")
         elapsed_s = self.spans(batch, "elapsed")
         if "start" not in self.map:
@@ -183,18 +181,14 @@ class JobTableReader:
             # The starts are the result of the schedule
             if self.map.to_schedule:
                 start = np.where(np.isnan(start), self.times(batch, "submit"), start)
-        end = np.where(np.isnan(end), start + elapsed_s, end)
-        state = self._states(batch)
-        start[state == _WAITING] = np.nan
-        end[(state == _RUNNING)] = np.inf
-        return start, end, state
+        return start, np.where(np.isnan(end), start + elapsed_s, end)
 
     def _states(self, batch: ColumnBatch) -> NDArray[np.int8]:
         texts = self.texts(batch, "state")
         if texts is None:
             return np.zeros(batch.lines.size, dtype=np.int8)
         words = SLURM_CODES if "id_job" in self.map.columns else {}
-        return by_text(texts, lambda text: _state_code(words.get(text, text)), np.int8)
+        return job_states_of(Texts(texts.codes, [words.get(text, text) for text in texts.texts]))
 
     def _choose_cluster(self, batch: ColumnBatch, reason: NDArray[np.int8]) -> None:
         names = self.texts(batch, "cluster")
@@ -226,14 +220,6 @@ def _shares(node: object, held: object) -> Iterator[Share]:
     else:
         text = cell_values.cell_text(held)
         yield str(node), len(names) or (int(text[:9]) if text.isdecimal() else 0)
-
-
-def _state_code(text: str) -> int:
-    match = _WORD.search(text.upper())
-    word = match[0] if match else ""
-    if word in RUNNING:
-        return _RUNNING
-    return _WAITING if word in WAITING else _FINISHED.get(word, 0)
 
 
 def read_table(

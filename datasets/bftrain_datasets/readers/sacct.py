@@ -33,10 +33,11 @@ from numpy.typing import NDArray
 from bftrain.errors import BadInput
 from bftrain.files import BYTE_ORDER_MARK
 from bftrain.node_units import CORE, GPU, NODE, in_words_of
-from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
+from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.job_columns import JobTable, keys_of, time_cell
 from bftrain_datasets.importing.machine_nodes import Units
 from bftrain_datasets.importing.raw_file import LARGE_BLOCK_BYTES, RawFile
+from bftrain_datasets.importing.states import JobState, apply_job_states, job_states_of
 from bftrain_datasets.importing.text_columns import (
     HEADER_WITHIN,
     NO_NODES,
@@ -108,12 +109,6 @@ _TIMES: Final = ("start", "end", "elapsedraw", "elapsed")
 _UNIQUE: Final = frozenset({"jobid", "start", "end", "submit", "elapsed", "elapsedraw", "nodelist"})
 _COMMA: Final = re.compile(r",(?![^\[]*\])")
 _TRES: Final = re.compile(r"(?:\A|,)(cpu|gres/gpu(?::[^=,]*)?|1)=(\d+)")  # 1 is the number of cpu in Slurm's database
-# A configuring job waits for nodes already allocated to it
-UNFINISHED: Final = ("RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT")
-COMPLETING: Final = "COMPLETING"  # a completing job with an end is over; only its epilog still runs
-PENDING: Final = ("PENDING", "REQUEUE_", "SPECIAL_EXIT", "RESV_DEL_HOLD")
-NODE_FAILED: Final = ("NODE_FAIL", "BOOT_FAIL")
-RESIZING: Final = "RESIZING"  # one record per size: all except the last have an end
 
 
 class _Layout:
@@ -319,13 +314,15 @@ def _table_of(
         if code >= 0 and intake.is_other_cluster(clusters.texts[code]):
             reason[clusters.codes == code] = 0
     nodes = without(columns["nodelist"], NO_NODES) if "nodelist" in columns else pa.nulls(lines.size, pa.string())
-    known, state = numpy_of(nodes.is_valid()), text.get("state", none)
-    start, end, observed_s = _by_states(state, *_times(columns, reason < 0, lines, intake), known)
-    if (seen := observed_s[(reason < 0) & ~np.isnan(observed_s)]).size:
-        intake.observed(float(seen.max()))
+    named, states = numpy_of(nodes.is_valid()), job_states_of(text.get("state", none))
+    start, end = _times(columns, reason < 0, lines, intake)
+    written_end = end.copy()
+    runs_until_end = apply_job_states(states, start, end, named)
+    # sacct --truncate writes the end of the selected period as the end of running jobs
+    intake.observed(float(written_end[runs_until_end & (reason < 0)].max(initial=-np.inf)))
     count = by_text(text.get("nnodes", none), count_of, np.int64)
     if not (layout.tells_nodes or options.counts):
-        count[known] = 0
+        count[named] = 0
     units: list[Units] | None = None
     if options.unit != NODE:
         cells = (text.get(name, none).cells() for name in ("alloctres", "alloccpus"))
@@ -340,8 +337,8 @@ def _table_of(
         queue=text.get("partition"),
         user=text.get("user"),
         submit=_submissions(columns["submit"], intake) if "submit" in columns else None,
-        preempted=by_text(state, lambda word: word.startswith("PREEMPTED"), np.bool_),
-        node_failed=by_text(state, lambda word: word.startswith(NODE_FAILED), np.bool_),
+        preempted=states == JobState.PREEMPTED,
+        node_failed=states == JobState.NODE_FAILED,
         reason=reason,
         reasons=("not_selected", "other_record"),
         units=units,
@@ -399,32 +396,6 @@ def _submissions(column: Column, intake: RecordIntake) -> NDArray[np.float64]:
     for row in np.flatnonzero(~read).tolist():
         submit[row] = intake.clock.uncounted(column[row].as_py()) or np.nan
     return submit
-
-
-def _by_states(
-    state: Texts, start: NDArray[np.float64], end: NDArray[np.float64], named: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return start and end times by job state, and the times that the records reach.
-
-    A job that never started has neither. The end is ``RUNNING`` for a running job, and the time reached for a job
-    truncated by sacct.
-    """
-    kinds = [state.texts[code] if code >= 0 else "" for code in range(len(state.texts))]
-    held, bad = end > start, np.isneginf(start) | np.isneginf(end)
-    observed_s = np.full(start.size, np.nan)
-    for code, word in enumerate(kinds):
-        rows = (state.codes == code) & ~bad
-        if word.startswith(PENDING):
-            rows &= ~(held & named) if not word.startswith("PENDING") else True
-            start[rows] = end[rows] = np.nan
-        elif word.startswith(UNFINISHED):
-            if word.startswith(COMPLETING):
-                rows &= ~held
-            observed_s[rows & held] = end[rows & held]
-            end[rows] = RUNNING
-        elif word.startswith(RESIZING):
-            end[rows & np.isnan(end)] = RUNNING
-    return start, end, observed_s
 
 
 def _layout_for(columns: Sequence[str] | None, head: bytes) -> _Layout | None:

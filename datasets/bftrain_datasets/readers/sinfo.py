@@ -13,8 +13,10 @@ up to one poll late.
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from statistics import median
 from typing import Final
 
@@ -25,10 +27,11 @@ from bftrain.errors import BadInput
 from bftrain.nodesets import ONE_BRACKET, expand
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_columns import LONGEST, date_line, first_lines, looks_like_time, state_of
+from bftrain_datasets.importing.states import node_state_of
+from bftrain_datasets.importing.text_columns import first_lines
 from bftrain_datasets.log.eventlog import NodeState
 from bftrain_datasets.log.idle_doubts import POLL_GAP
-from bftrain_datasets.log.time_formats import RecordClock
+from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock
 
 name: Final = "sinfo"
 about: Final = "Slurm: sinfo polled again and again, with a date line before each poll"
@@ -46,6 +49,69 @@ MISSING: Final = -1  # a state: the poll does not list the node; an index: unkno
 STRANGER: Final = -2  # an index: the options do not list the node
 # If several partitions list a node, the least idle state wins
 RANK: Final = (NodeState.IDLE, NodeState.DOWN, NodeState.BUSY)
+
+LONGEST_DATE_LINE: Final = 100  # letters
+MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+UNIVERSAL: Final = frozenset({"UTC", "GMT", "Z"})  # zones in a line of the program date
+AROUND: Final = "#=-*<> \t[]"  # decoration around a date
+
+_CLOCK: Final = re.compile(r"\d{1,2}:\d\d(:\d\d)?")
+_NUMBER: Final = re.compile(r"\d{9,13}(\.\d{1,9})?\Z")
+_ISO: Final = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?) ?(Z|UTC|GMT|[+-]\d\d:?\d\d|)\Z")
+_OFFSET: Final = re.compile(r"[+-]\d{4}\Z")
+_LABEL: Final = re.compile(r"[A-Za-z_ ]{1,30}[:=]\s*")
+
+
+def looks_like_time(line: str) -> bool:
+    """Return whether a line contains a time of day, and may therefore be a date."""
+    return bool(_CLOCK.search(line[:LONGEST_DATE_LINE]))
+
+
+def date_line(line: str, clock: RecordClock) -> float | None:
+    """Return seconds UTC of a line with only a date and time, or None for any other line."""
+    if len(line) > LONGEST_DATE_LINE:
+        return None
+    text = line.strip(AROUND)
+    label = _LABEL.match(text)
+    if label:
+        text = text[label.end() :].strip(AROUND)
+    try:
+        if _NUMBER.match(text):
+            number = float(text)
+            return clock.epoch(number) if number >= SMALLEST_EPOCH_S else None
+        if iso := _ISO.match(text):
+            return clock.seconds(iso[1] + iso[2])
+        moment = _moment_of(text.replace(",", " ").split())
+        return None if moment is None else clock.local(moment)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _moment_of(words: list[str]) -> datetime | None:
+    """Parse a line of ``date``: month by name, day, year, time of day, AM or PM, and zone, in any order."""
+    month = day = year = 0
+    time = zone = half = ""
+    for word in words:
+        low = word.lower()
+        if ":" in word:
+            time = word
+        elif low[:3] in MONTHS:
+            month = MONTHS.index(low[:3]) + 1
+        elif word.isdecimal():
+            year, day = (int(word), day) if len(word) == 4 else (year, int(word))  # noqa: PLR2004 - digits of a year
+        elif low in {"am", "pm"}:
+            half = low
+        elif word.isupper() or word[:1] in "+-":
+            zone = word
+    if not (month and day and year and _CLOCK.fullmatch(time)):
+        return None
+    hour, minute, second = (int(part) for part in f"{time}:0".split(":")[:3])
+    if half:
+        hour = hour % 12 + (12 if half == "pm" else 0)
+    whole = datetime(year, month, day, hour, minute) + timedelta(seconds=second)  # noqa: DTZ001 - the zone is added next; 60 in a leap second
+    if zone in UNIVERSAL:
+        return whole.replace(tzinfo=UTC)
+    return datetime.fromisoformat(f"{whole.isoformat()}{zone[:3]}:{zone[3:]}") if _OFFSET.match(zone) else whole
 
 
 class _Layout:
@@ -82,12 +148,12 @@ def _headless(line: str) -> _Layout | None:
     """Return the layout of a headerless row, or None."""
     cells = line.split()
     if len(cells) == 2:  # noqa: PLR2004 - a state and nodes
-        if state_of(cells[0]) is not None:
+        if node_state_of(cells[0]) is not None:
             return _Layout(("state", "nodelist"))
-        return _Layout(("nodelist", "state")) if state_of(cells[1]) is not None else None
-    if len(cells) == len(BY_NODE_COLUMNS) and cells[1].isdecimal() and state_of(cells[3]) is not None:
+        return _Layout(("nodelist", "state")) if node_state_of(cells[1]) is not None else None
+    if len(cells) == len(BY_NODE_COLUMNS) and cells[1].isdecimal() and node_state_of(cells[3]) is not None:
         return _Layout(BY_NODE_COLUMNS)
-    if len(cells) == len(DEFAULT_COLUMNS) and cells[1] in AVAILABLE and state_of(cells[4]) is not None:
+    if len(cells) == len(DEFAULT_COLUMNS) and cells[1] in AVAILABLE and node_state_of(cells[4]) is not None:
         return _Layout(DEFAULT_COLUMNS)
     return None
 
@@ -172,11 +238,11 @@ class _Polls:
             names = [self._names[place] for place in unseen.tolist()]
             self._note("poll_gap", self._line, count=len(names))
             self.intake.state(self.times[0], names, NodeState.DOWN)
-        back = time_s <= self._latest_s
         if time_s < self._latest_s:
             self._note("poll_gap", self._line)
-        fresh = back or (len(self.times) > 0 and self.times[-1] < self._latest_s)  # several polls have this time
-        self._report(time_s, np.arange(seen.size) if fresh else np.flatnonzero(seen != self._reported), seen)
+        # The log sorts polls by time: if this poll or the previous one is out of order, report every node
+        out_of_order = time_s <= self._latest_s or (len(self.times) > 0 and self.times[-1] < self._latest_s)
+        self._report(time_s, np.arange(seen.size) if out_of_order else np.flatnonzero(seen != self._reported), seen)
         self._reported = seen
         self._latest_s = max(self._latest_s, time_s)
         self.intake.observed(time_s)
@@ -234,7 +300,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     for number, line in file.lines():
         if not line.strip(RULES):
             continue
-        time_s = date_line(line, intake.clock) if len(line) <= LONGEST else None
+        time_s = date_line(line, intake.clock)
         if time_s is not None:
             polls.begin(time_s, number)
             continue
@@ -259,7 +325,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
 
 def _add_row(cells: Sequence[str], layout: _Layout, polls: _Polls, intake: RecordIntake) -> None:
     nodes = cells[layout.places["nodelist"]]
-    state = state_of(cells[layout.places["state"]])
+    state = node_state_of(cells[layout.places["state"]])
     place = layout.places.get("partition")
     partition = cells[place].rstrip("*") if place is not None else ""
     if polls.time_s is None:

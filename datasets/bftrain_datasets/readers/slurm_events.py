@@ -20,7 +20,8 @@ from bftrain.nodesets import expand
 from bftrain_datasets.importing.findings import SkippedRow
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
-from bftrain_datasets.importing.text_columns import HEADER_WITHIN, first_lines, moment_of, state_of
+from bftrain_datasets.importing.states import node_state_of
+from bftrain_datasets.importing.text_columns import HEADER_WITHIN, first_lines, moment_of
 from bftrain_datasets.log.eventlog import NodeState
 
 name: Final = "slurm-events"
@@ -67,7 +68,7 @@ def _add_outage(cells: Mapping[str, str], intake: RecordIntake) -> None:
     if cluster and intake.is_other_cluster(cluster):
         raise SkippedRow("not_selected")
     start_s, end_s = (moment_of(cells.get(column, ""), intake.seconds) for column in (START, END))
-    state = state_of(cells[STATE].strip())
+    state = node_state_of(cells[STATE].strip())
     if state is None and nodes:
         raise SkippedRow("bad_value")
     drains = cells[STATE].upper().startswith("DRAIN")
