@@ -169,9 +169,9 @@ def _built(builder: LogBuilder, log: EventLog) -> EventLog:
     return replace(made, kind_names=log.kind_names, node_kinds=log.node_kinds, provenance=log.provenance)
 
 
-Named = tuple[str, str, str]  # kind, node set, and its place
+NamedSet = tuple[str, str, str]  # key or cell such as a kind, node set, and its place
 
-FILE: Final = "kinds file"
+FILE: Final = "node set file"
 REMEDY: Final = 'write v100 = "n[001-036]" in a .toml, or the columns nodes and kind in a .csv'
 _NONE: Final = -1
 
@@ -188,6 +188,8 @@ def with_kinds(log: EventLog, path: Path | str) -> EventLog:
     places = places_by_name(log)
     found = np.full(len(log.node_names), _NONE, dtype=np.int32)
     for kind, text, where in named:
+        if not is_node_name(kind):
+            raise BadInput(f"{kind!r:.40} is not a name of a kind", where=where, fix=REMEDY)
         number = kinds.index(kind)
         chosen = np.arange(len(log.node_names))[chosen_nodes(log, text, where=where, known=places)]
         twice = chosen[(found[chosen] != _NONE) & (found[chosen] != number)]
@@ -206,26 +208,25 @@ def with_kinds(log: EventLog, path: Path | str) -> EventLog:
     return replace(log, kind_names=tuple(kinds), node_kinds=found, provenance=provenance)
 
 
-def named_sets(path: Path, column: str = "kind", remedy: str = REMEDY) -> list[Named]:
+def named_sets(path: Path, column: str = "kind", remedy: str = REMEDY) -> list[NamedSet]:
     """Return node sets with their key in a TOML file, or their cell in this column of a CSV file."""
-    named = list(
-        by_suffix(path, {".toml": partial(_toml, remedy=remedy), ".csv": partial(_csv, column, remedy)}, FILE)(path)
-    )
+    parse = by_suffix(path, {".toml": _toml, ".csv": partial(_csv, column)}, FILE)
+    named = list(parse(path, remedy))
     if not named:
         raise BadInput(f"has no {column}", where=str(path), fix=remedy)
     return named
 
 
-def _toml(path: Path, remedy: str) -> Iterator[Named]:
+def _toml(path: Path, remedy: str) -> Iterator[NamedSet]:
     for kind, given in toml_io.parse(whole_text(path, FILE), str(path), fix=remedy).items():
         where = f"{path}: {kind}"
         for text in given if isinstance(given, list) else [given]:
             if not isinstance(text, str):
                 raise BadInput(f"{text!r:.60} is not a node set", where=where, fix=remedy)
-            yield _kind(kind, where), text, where
+            yield kind, text, where
 
 
-def _csv(column: str, remedy: str, path: Path) -> Iterator[Named]:
+def _csv(column: str, path: Path, remedy: str) -> Iterator[NamedSet]:
     rows = CsvFile(path)
     header = ("nodes", column)
     if tuple(cell.strip() for cell in rows.header) != header:
@@ -235,10 +236,4 @@ def _csv(column: str, remedy: str, path: Path) -> Iterator[Named]:
             fix = "quote node sets with commas, or use a row for each part"
             raise BadInput(f"the row has {len(cells)} cells instead of {len(header)}", where=rows.where, fix=fix)
         nodes, kind = tuple(cell.strip() for cell in cells)
-        yield _kind(kind, rows.where), nodes, rows.where
-
-
-def _kind(name: str, where: str) -> str:
-    if not is_node_name(name):
-        raise BadInput(f"{name!r:.40} is not a name of a kind", where=where, fix=REMEDY)
-    return name
+        yield kind, nodes, rows.where

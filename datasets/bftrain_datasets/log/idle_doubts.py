@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from bftrain import text_formats
 from bftrain.node_units import NODE, in_words_of, node_of
 from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
-from bftrain_datasets.log.log_columns import parts_of, sums_by_time
+from bftrain_datasets.log.log_columns import last_changes, sums_by_time
 from bftrain_datasets.log.provenance import DoubtfulTime, LogProvenance
 
 CENSORED_END: Final = "censored_end"
@@ -223,12 +223,8 @@ def _integral(curve: DoubtfulTime, log: EventLog) -> float:
 
 def late_starts(log: EventLog) -> NDArray[np.float64]:
     """Return the first job starts on nodes idle long before: these nodes may have joined the machine late."""
-    begin, first = int(log.offsets[1]), np.full(len(log.node_names), -1, dtype=np.int64)
-    for part in reversed(list(parts_of(log.nodes.size))):
-        low = max(part.start, begin)
-        if low < part.stop:
-            first[log.nodes[low : part.stop][::-1]] = np.arange(part.stop - 1, low - 1, -1)
-    first = first[(first >= 0) & (log.states_at(log.start_s) == IDLE)]
+    backwards = last_changes(log.nodes[int(log.offsets[1]) :][::-1], 0, len(log.node_names))
+    first = log.nodes.size - 1 - backwards[(backwards >= 0) & (log.states_at(log.start_s) == IDLE)]
     at_s: NDArray[np.float64] = log.times[np.searchsorted(log.offsets, first, side="right") - 1]
     return at_s[at_s - log.start_s > max(_LATE_S, _LATE_SHARE * log.span_s)]
 

@@ -114,7 +114,7 @@ def _add(builder: LogBuilder, batch: Any, row: int, path: Path) -> None:  # noqa
     nodes = _codes(batch.column("node"), "node", path)
     states = _codes(batch.column("state"), "state", path)
     numbers = np.array([table_log.state_of(word, str(path)) for word in states[1]], dtype=np.int8)
-    places = np.array([builder.place(table_log.node_name(name, str(path))) for name in nodes[1]], dtype=np.int32)
+    places = np.array([builder.place(table_log.checked_name(name, str(path))) for name in nodes[1]], dtype=np.int32)
     builder.add_columns(times, places[nodes[0]], numbers[states[0]])
     if table_log.KIND_COLUMN in batch.schema.names:
         kinds, words = _codes(batch.column(table_log.KIND_COLUMN), table_log.KIND_COLUMN, path)

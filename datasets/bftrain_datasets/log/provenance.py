@@ -117,7 +117,7 @@ class LogProvenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             wire.leaves(dict(self.options))
             plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(self.options)))
         except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
-            raise BadValue(f"must be JSON: {error}", where="Provenance.options") from error
+            raise BadValue(f"must be JSON: {error}", where="LogProvenance.options") from error
         force_setattr(self, "options", MappingProxyType(plain))
         checks.instances(self, "sources", ProvenanceSource)
         checks.counts(self, "counts")

@@ -45,24 +45,18 @@ def seconds(text: str | bytes, where: str, field: str = "time") -> float:
     return time_s
 
 
-def node_name(name: str, where: str) -> str:
-    """Return a valid node name."""
+def checked_name(name: str, where: str, field: str = "node") -> str:
+    """Return the name of a node, or of its kind, after a check."""
     if not is_node_name(name):
-        raise BadInput(f"node: {name!r:.40} is not a name", where=where, fix="use a printable node name in every row")
-    return name
-
-
-def kind_name(name: str, where: str) -> str:
-    """Return a valid name of a node kind."""
-    if not is_node_name(name):
-        raise BadInput(f"kind: {name!r:.40} is not a name", where=where, fix="add the node's kind to every row")
+        what = f"{field}: {name!r:.40} is not a name"
+        raise BadInput(what, where=where, fix=f"use a printable {field} name in every row")
     return name
 
 
 def set_kind(builder: LogBuilder, node: str, kind: str, where: str) -> None:
     """Set a node's kind; raise ``BadInput`` if it already has another kind."""
     try:
-        builder.set_kind(node, kind_name(kind, where))
+        builder.set_kind(node, checked_name(kind, where, "kind"))
     except BadInput as error:
         raise BadInput(error.what, where=where, fix=error.fix) from error
 
@@ -149,7 +143,7 @@ def _add(builder: LogBuilder, cells: list[str], wanted: int, rows: CsvFile) -> N
         what = f"the row has {len(cells)} cells instead of {wanted}"
         raise BadInput(what, where=rows.where, fix=f"{REMEDY}; a short last row means a truncated file")
     time, node, state, *kind = (cell.strip() for cell in cells)
-    name = node_name(node, rows.where)
+    name = checked_name(node, rows.where)
     builder.add(seconds(time, rows.where), name, state_of(state, rows.where))
     for each in kind:
         set_kind(builder, name, each, rows.where)

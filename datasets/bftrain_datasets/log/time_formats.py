@@ -19,8 +19,6 @@ WINDOW_REMEDY: Final = (
 )
 ENDS: Final = ("first", "last")  # the reference points of relative windows, as in last-2w
 
-_MINUTES: Final = {f":{minute:02d}:": minute * 60.0 for minute in range(60)}
-_SECONDS: Final = {f"{second:02d}": float(second) for second in range(60)}
 _LOCAL: Final = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?\Z")
 _SPAN: Final = re.compile(r"(?:(\d{1,9})-)?(\d{1,9}):(\d\d):(\d\d(?:\.\d{1,9})?)\Z")
 
@@ -45,15 +43,6 @@ class RecordClock:
 
     def seconds(self, text: str) -> float:
         """Return seconds UTC of an epoch or an ISO time; raise ``ValueError`` for other texts, and before 1970."""
-        # Fast path: most times fall into a cached hour. The first is parsed, since its place is recorded
-        hour_s = self._hours.get(text[:13]) if self.without_zone else None
-        minute_s, second = _MINUTES.get(text[13:17]), _SECONDS.get(text[17:])
-        if hour_s is None or minute_s is None or second is None:
-            return self._parsed(text)
-        self.without_zone += 1
-        return hour_s + minute_s + second
-
-    def _parsed(self, text: str) -> float:
         match = _LOCAL.match(text)
         if match is None:
             try:
@@ -71,7 +60,7 @@ class RecordClock:
         return self._hour(text[:13], match[1], match[2], minute) + into_s
 
     def readings(self, text: str) -> tuple[float, ...]:
-        """Return the possible seconds UTC of a parsed time: two if ambiguous or nonexistent, earlier first."""
+        """Return the possible seconds UTC of a time: two if ambiguous or nonexistent, earlier first; count nothing."""
         before = self.without_zone, self.twice
         first_s = self.seconds(text)
         self.without_zone, self.twice = before
@@ -93,7 +82,7 @@ class RecordClock:
         finally:
             self.without_zone, self.in_ms, self.twice = before
 
-    def settle(self, twice: int) -> None:
+    def reset_twice(self, twice: int) -> None:
         """Reset the count of ambiguous or nonexistent times to ``twice``."""
         self.twice = twice
         if not twice:

@@ -432,6 +432,6 @@ def _by_length(start: str, end: str, length_s: float, twice: int, intake: Record
     pairs = [(first, last) for first in intake.clock.readings(start) for last in intake.clock.readings(end)]
     off = [abs(last - first - length_s) for first, last in pairs]
     if off.count(min(off)) == 1:
-        intake.clock.settle(twice)
+        intake.clock.reset_twice(twice)
         intake.note("notation")
     return pairs[off.index(min(off))]

@@ -194,7 +194,7 @@ def test_kinds_by_the_places_of_nodes(bftrain: CommandLine, tmp_path: Path) -> N
         ("kinds.toml", 'v = "0:9"\n', "'0:9' selects no nodes from 0:4"),
         ("kinds.csv", "node,kind\n", "kinds.csv:1: the columns must be nodes and kind"),
         ("kinds.csv", "nodes,kind\na1,a2,v\n", "kinds.csv:2: the row has 3 cells instead of 2"),
-        ("kinds.txt", "v=a1\n", "not a kinds file: its name ends in '.txt'"),
+        ("kinds.txt", "v=a1\n", "not a node set file: its name ends in '.txt'"),
     ],
 )
 def test_a_bad_kinds_file_is_refused(bftrain: CommandLine, tmp_path: Path, name: str, text: str, says: str) -> None:
