@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +23,8 @@ from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.machine_nodes import Expand, Units, ranges_from
 from bftrain_datasets.importing.text_columns import Texts, lengths_of
 from bftrain_datasets.log.arrow_arrays import Column, arrow_of, numpy_of
-from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog, LogBuilder, NodeState
+from bftrain_datasets.log.edits import mark_nodes_down
+from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_columns import sorted_pairs
 
 MOST_PAIRS: Final = 1 << 27  # (job, node) pairs; half a gigabyte of memory
@@ -484,7 +485,7 @@ class NodeOutages:
         return spans
 
     def mark(self, log: EventLog, tally: FindingsTally) -> EventLog:
-        """Return the log with idle nodes marked as down during their outages."""
+        """Return the log with idle nodes marked as down during their outages; note their number and node-time."""
         if not self._reports:
             return log
         names = {name: {name} if log.unit == NODE else {name, node_of(name)} for name in log.node_names}
@@ -492,36 +493,11 @@ class NodeOutages:
         strange = [name for name in self._reports if name not in known and self.spans(name)]
         if strange:
             tally.note("node_down", count=len(strange), where=f"node {strange[0]}")
-        concerned_by = ((node, each & self._reports.keys()) for node, each in enumerate(names.values()))
-        spans = {node: found for node, known in concerned_by if (found := self.spans(*known))}
+        reported = ((node, each & self._reports.keys()) for node, each in enumerate(names.values()))
+        spans = {node: found for node, those in reported if (found := self.spans(*those))}
         if not spans:
             return log
-        concerned = np.isin(log.nodes, np.fromiter(spans, dtype=np.int32))
-        at = log.times[log.time_index]
-        builder = LogBuilder(log.node_names)
-        builder.add_columns(at[~concerned], log.nodes[~concerned], log.states[~concerned])
-        order = np.flatnonzero(concerned)[np.argsort(log.nodes[concerned], kind="stable")]
-        for node, found in spans.items():
-            low, high = np.searchsorted(log.nodes[order], [node, node + 1]).tolist()
-            mine = order[low:high]
-            states = dict(zip(at[mine].tolist(), log.states[mine].tolist(), strict=True))
-            for time_s, state in _with_outages(states, found, log.start_s, log.end_s):
-                builder.add(time_s, log.node_names[node], NodeState(state))
-        made = builder.build(begin_s=log.start_s, end_s=log.end_s)
+        made = mark_nodes_down(log, spans)
         count = sum(map(len, spans.values()))
         tally.note("node_down", count=count, node_s=log.idle_node_s - made.idle_node_s, where="")
-        return replace(made, kind_names=log.kind_names, node_kinds=log.node_kinds, provenance=log.provenance)
-
-
-def _with_outages(
-    states: dict[float, int], spans: list[tuple[float, float]], begin_s: float, end_s: float
-) -> Iterator[tuple[float, int]]:
-    """Yield the states of a node by time, with idle replaced by down during outages."""
-    edges = {edge for span in spans for edge in span if begin_s <= edge < end_s}
-    state, place = BUSY, 0
-    for time_s in sorted({begin_s, *states, *edges}):
-        state = states.get(time_s, state)
-        while place < len(spans) and spans[place][1] <= time_s:
-            place += 1
-        out = place < len(spans) and spans[place][0] <= time_s
-        yield time_s, DOWN if out and state == IDLE else state
+        return made

@@ -18,7 +18,7 @@ from bftrain.files import CsvFile, by_suffix, whole_text
 from bftrain.node_units import NODE, expand_slots, node_of
 from bftrain.nodesets import expand
 from bftrain.ranges import split_range
-from bftrain_datasets.log.eventlog import BUSY, DOWN, EventLog, LogBuilder
+from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog, LogBuilder
 from bftrain_datasets.log.log_columns import is_node_name
 from bftrain_datasets.log.measures import fragments
 from bftrain_datasets.log.time_formats import from_end, window
@@ -125,6 +125,31 @@ def mark_down(log: EventLog, windows: Sequence[tuple[float, float]]) -> EventLog
         builder.add_columns(np.full(everyone.size, begin_s), everyone, np.full(everyone.size, DOWN, dtype=np.int8))
         if end_s < log.end_s:
             builder.add_columns(np.full(everyone.size, end_s), everyone, log.states_at(end_s))
+    return _built(builder, log)
+
+
+def mark_nodes_down(log: EventLog, spans: Mapping[int, Sequence[tuple[float, float]]]) -> EventLog:
+    """Mark nodes as down in their spans while no job runs there.
+
+    ``spans`` maps indices of nodes to disjoint spans in time order (seconds UTC).
+    """
+    at = log.times[log.time_index]
+    changes = np.flatnonzero(np.isin(log.nodes, np.fromiter(spans, dtype=np.int32)))
+    kept = np.ones(at.size, dtype=np.bool_)
+    kept[changes] = False
+    builder = LogBuilder(log.node_names)
+    builder.add_columns(at[kept], log.nodes[kept], log.states[kept])
+    changes = changes[np.argsort(log.nodes[changes], kind="stable")]
+    nodes = log.nodes[changes]
+    for node, of_node in spans.items():
+        rows = changes[slice(*np.searchsorted(nodes, [node, node + 1]))]
+        starts_s, ends_s = np.array(of_node).T
+        times = np.unique(np.concatenate(([log.start_s], at[rows], starts_s, ends_s)))
+        times = times[(times >= log.start_s) & (times < log.end_s)]
+        states = np.append(BUSY, log.states[rows])[np.searchsorted(at[rows], times, side="right")]
+        is_out = np.searchsorted(starts_s, times, side="right") > np.searchsorted(ends_s, times, side="right")
+        states[is_out & (states == IDLE)] = DOWN
+        builder.add_columns(times, np.full(times.size, node), states)
     return _built(builder, log)
 
 
