@@ -154,7 +154,10 @@ class RecordIntake(FindingsTally):
         return f"{self.file_names[file - 1]}:{line}"
 
     def close(self) -> None:
-        """Process the jobs without a recorded end. Call it after all files."""
+        """Finish the jobs without a recorded end, and join the spellings of nodes. Call it after all files.
+
+        Raises ``BadInput`` if the cluster to read is unclear.
+        """
         self._clusters.check()
         for job, end_s, restarted in self.open_jobs.close():
             if restarted:
@@ -187,6 +190,16 @@ class RecordIntake(FindingsTally):
     def observed(self, time_s: float) -> None:
         """Record that the records cover the time up to ``time_s``."""
         self.last_s = max(self.last_s, time_s)
+
+    def within_window(self, first_s: float, last_s: float) -> tuple[float, float]:
+        """Return the part of the records' period in the window of the options; raise ``BadInput`` if there is none."""
+        begin_s, end_s = self.options.window
+        low = first_s if begin_s is None else max(begin_s, first_s)
+        high = last_s if end_s is None else min(end_s, last_s)
+        if low > high:
+            period = f"{time_formats.time_text(first_s)} to {time_formats.time_text(last_s)}"
+            raise BadInput(f"the records go from {period}, all outside of --window", where=self.file_names[0])
+        return low, high
 
     def name_node(self, name: str) -> None:
         """Record that the machine has this node, even if no job uses it."""

@@ -20,6 +20,7 @@ from bftrain_datasets.importing.occupancy import any_running, first_reports, obs
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import BUSY, DOWN, IDLE, EventLog
 from bftrain_datasets.log.idle_doubts import OVER_CAPACITY, POLL_GAP, curve_of
+from bftrain_datasets.log.log_columns import running_sums
 
 MOST_CHANGES: Final = 1 << 26  # node state changes in a log; building it takes some gigabytes of memory
 UNKNOWN_TOTAL: Final = -1  # the total is not recorded
@@ -45,30 +46,8 @@ class _Steps:
 
 def log_from_counts(intake: RecordIntake) -> EventLog:
     """Build the log of numbered nodes; the first ``active`` nodes are busy."""
-    if intake.count_times:
-        steps = _cut_to_window(_sorted_counts(intake), intake)
-        largest = int(max(steps.active.max(), steps.total.max()))
-    else:
-        # Add the sizes of all jobs running at each time
-        jobs, keep = first_reports(intake)
-        begin_s, end_s = observed(jobs, keep, intake)
-        runs_on = any_running(jobs, keep)
-        keep &= (jobs.start < end_s) & (jobs.end > begin_s)
-        start = np.maximum(jobs.start[keep], begin_s)
-        ends = jobs.end[keep]
-        inside = ends < end_s
-        count = jobs.count[keep].astype(np.int64)
-        times = np.concatenate(([begin_s], start, ends[inside]))
-        change = np.concatenate(([0], count, -count[inside]))
-        order = np.argsort(times, kind="stable")
-        times, active = times[order], np.cumsum(change[order])
-        # Convert cores in use to nodes
-        if intake.cores_per_node > 1:
-            active = np.ceil(active / intake.cores_per_node - _ROUNDING).astype(np.int64)
-        last = np.append(times[1:] != times[:-1], [True])
-        steps = _Steps(times[last], active[last], np.full(int(last.sum()), UNKNOWN_TOTAL), end_s, runs_on=runs_on)
-        largest = int(steps.active.max())
-    names = _node_names(intake, largest)
+    steps = _cut_to_window(_sorted_counts(intake), intake) if intake.count_times else _sums_of_jobs(intake)
+    names = _node_names(intake, int(max(steps.active.max(), steps.total.max())))
     # Limit counts to the number of nodes, and count how often this happens
     capacity = len(names)
     reported = np.where(steps.total < 0, capacity, steps.total)
@@ -90,6 +69,22 @@ def log_from_counts(intake: RecordIntake) -> EventLog:
     if not intake.count_times:
         _note_censored(steps, len(names), intake)
     return _expanded(steps, names, intake.file_names[0])
+
+
+def _sums_of_jobs(intake: RecordIntake) -> _Steps:
+    """Add the sizes of all jobs running at each time."""
+    jobs, keep = first_reports(intake)
+    begin_s, end_s = observed(jobs, keep, intake)
+    runs_on = any_running(jobs, keep)
+    keep &= (jobs.start < end_s) & (jobs.end > begin_s)
+    start, end, count = np.maximum(jobs.start[keep], begin_s), jobs.end[keep], jobs.count[keep].astype(np.int64)
+    inside = end < end_s
+    times, active = running_sums(
+        np.concatenate(([begin_s], start, end[inside])), np.concatenate(([0], count, -count[inside]))
+    )
+    if intake.cores_per_node > 1:  # sizes are cores
+        active = np.ceil(active / intake.cores_per_node - _ROUNDING).astype(np.int64)
+    return _Steps(times, active, np.full(times.size, UNKNOWN_TOTAL), end_s, runs_on=runs_on)
 
 
 def _sorted_counts(intake: RecordIntake) -> _Steps:
@@ -121,17 +116,7 @@ def _sorted_counts(intake: RecordIntake) -> _Steps:
 
 
 def _cut_to_window(steps: _Steps, intake: RecordIntake) -> _Steps:
-    begin_s, end_s = intake.options.window
-    low = steps.times[0] if begin_s is None else max(begin_s, float(steps.times[0]))
-    high = steps.end_s if end_s is None else min(end_s, steps.end_s)
-    if low > high:
-        raise BadInput(
-            (
-                f"the counts go from {time_formats.time_text(steps.times[0])} "
-                f"to {time_formats.time_text(steps.end_s)}, outside of --window"
-            ),
-            where=intake.file_names[0],
-        )
+    low, high = intake.within_window(float(steps.times[0]), steps.end_s)
     first = int(np.searchsorted(steps.times, low, side="right")) - 1
     last = max(first + 1, int(np.searchsorted(steps.times, high, side="left")))
     times = steps.times[first:last].copy()

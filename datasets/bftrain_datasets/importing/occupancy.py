@@ -25,6 +25,7 @@ from bftrain_datasets.importing.job_columns import (
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog, LogBuilder
 from bftrain_datasets.log.idle_doubts import OVER_CAPACITY, curve_of
+from bftrain_datasets.log.log_columns import running_sums
 from bftrain_datasets.log.provenance import LogProvenance
 
 MOST_SLOTS: Final = 1 << 24
@@ -436,10 +437,8 @@ class NodeSlots:
                 over.append((use.time, use.over_change()))
             yield self._laid_out(held)
         if over:
-            times, place = np.unique(np.concatenate([time for time, _ in over]), return_inverse=True)
-            change = np.zeros(times.size, dtype=np.int64)
-            np.add.at(change, place, np.concatenate([change for _, change in over]))
-            intake.doubtful.append(curve_of(OVER_CAPACITY, times, np.cumsum(change), len(self.names)))
+            times, count = running_sums(*map(np.concatenate, zip(*over, strict=True)))
+            intake.doubtful.append(curve_of(OVER_CAPACITY, times, count, len(self.names)))
 
     def _note_overfull(self, use: _Use, intake: RecordIntake) -> None:
         lasting_s = np.diff(use.time, append=0.0)

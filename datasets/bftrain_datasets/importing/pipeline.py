@@ -338,19 +338,9 @@ def _build(intake: RecordIntake) -> EventLog:
     if intake.count_times:
         return log_from_counts(intake)
     if intake.has_states:
-        begin_s, end_s = intake.options.window
         log = intake.states.build(end_s=intake.last_s)
-        low = log.start_s if begin_s is None else max(begin_s, log.start_s)
-        high = log.end_s if end_s is None else min(end_s, log.end_s)
-        if low > high:
-            raise BadInput(
-                (
-                    f"the records go from {time_formats.time_text(log.start_s)} to "
-                    f"{time_formats.time_text(log.end_s)}, all outside of --window"
-                ),
-                where=intake.file_names[0],
-            )
-        return log if (low, high) == (log.start_s, log.end_s) else log.select(window=(low, high))
+        window = intake.within_window(log.start_s, log.end_s)
+        return log if window == (log.start_s, log.end_s) else log.select(window=window)
     if intake.options.counts:
         return log_from_counts(intake)
     return log_from_jobs(intake)

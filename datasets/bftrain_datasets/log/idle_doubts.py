@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from bftrain import text_formats
 from bftrain.node_units import NODE, in_words_of, node_of
 from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
-from bftrain_datasets.log.log_columns import last_changes, sums_by_time
+from bftrain_datasets.log.log_columns import last_changes, running_sums, sums_by_time
 from bftrain_datasets.log.provenance import DoubtfulTime, LogProvenance
 
 CENSORED_END: Final = "censored_end"
@@ -325,12 +325,9 @@ class DoubtfulStays:
         for cause, (begin_s, end_s, nodes) in self._stays.items():
             edges = np.clip(np.concatenate((begin_s, end_s)), log.start_s, log.end_s)
             change = np.concatenate((nodes, np.negative(nodes)))
-            times, place = np.unique(edges, return_inverse=True)
-            at_once = np.zeros(times.size, dtype=np.int64)
-            np.add.at(at_once, place, change)
-            found = np.minimum(np.cumsum(at_once), len(log.node_names))
-            if found.any():
-                yield curve_of(cause, times, found, len(log.node_names))
+            times, count = running_sums(edges, change)
+            if count.any():
+                yield curve_of(cause, times, np.minimum(count, len(log.node_names)), len(log.node_names))
 
 
 def curve_of(cause: str, times: NDArray[np.float64], nodes: NDArray[np.int64], of_nodes: int) -> DoubtfulTime:

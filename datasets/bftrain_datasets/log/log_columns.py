@@ -102,6 +102,16 @@ def sums_by_time(values: NDArray[np.int8], offsets: NDArray[np.int64]) -> NDArra
     return sums
 
 
+def running_sums(
+    times: NDArray[np.float64], changes: NDArray[np.integer[Any]]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the distinct times in order, and the sum of all changes up to each."""
+    distinct, place = np.unique(times, return_inverse=True)
+    sums = np.zeros(distinct.size, dtype=np.int64)
+    np.add.at(sums, place, changes)
+    return distinct, np.cumsum(sums)
+
+
 def last_changes(nodes: NDArray[np.int32], first: int, node_count: int) -> NDArray[np.int64]:
     """Return the index of each node's last change from index ``first``, or -1."""
     last = np.full(node_count, -1, dtype=np.int64)
