@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import io
 import lzma
-import os
 import shutil
 import sys
 import tarfile
@@ -28,11 +27,10 @@ from bftrain_datasets.log.provenance import ProvenanceSource, tellable
 HEAD_BYTES: Final = 1 << 16  # used to recognise the format
 _BLOCK_BYTES: Final = 1 << 20
 LARGE_BLOCK_BYTES: Final = 1 << 23  # read size for parsing many lines together
-_MARK_BYTES: Final = BYTE_ORDER_MARK.encode()
+_BYTE_ORDER_MARK: Final = BYTE_ORDER_MARK.encode()
 _TAR_MARK: Final = slice(257, 262)  # the position of "ustar" in a tar archive
 _UNPACK: Final = "unpack it first, for example into standard input"
 _UTF_16: Final = ("written in UTF-16", "convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8")
-_NO_FILE: Final = ("an archive that contains no file", "pass the file that should be read")
 _PAGES: Final = (b"<!doctype html", b"<html")
 _ARCHIVE: Final = ("an archive or a workbook", f"{_UNPACK}; save a sheet as CSV")
 _ZIP: Final = b"PK"
@@ -43,7 +41,7 @@ _UNREADABLE: Final = {
     b"\xff\xfe": _UTF_16,
     b"\xfe\xff": _UTF_16,
 }
-_HEAD_BYTES: Final = 512
+_FIRST_BYTES: Final = 512  # used to recognise packed files; a tar header has this size
 _TAR_BYTES: Final = 1 << 14  # tarfile copies its buffer at each read
 _MEMBER_BYTES: Final = 4096  # block size in archives: the last block of a truncated archive is lost
 _LOG_MEMBER: Final = b".npy"  # member suffix of a bftrain log, which is also a zip archive
@@ -73,7 +71,8 @@ class _Stream(io.RawIOBase):
 class RawFile:
     """An input. ``head`` is the start of its content; ``lines()`` or ``binary()`` returns the whole content, once.
 
-    Damage, such as a truncated archive, is counted in the ``tally``; the content stops at the damage.
+    A byte order mark is not part of the content. Damage, such as a truncated archive, is counted in the ``tally``; the
+    content stops there.
     """
 
     def __init__(self, path: Path | None, tally: FindingsTally, tell: Callable[[int], object] | None = None) -> None:
@@ -81,15 +80,14 @@ class RawFile:
         self._tally = tally
         self._tell = tell
         where = self.where = str(path) if path else "stdin"
-        self._outer = sys.stdin.buffer if path is None else existing(path).open("rb")
-        self._owned = path is not None
+        self._path = path
+        self._closing = ExitStack()
+        self._outer = sys.stdin.buffer if path is None else self._closing.enter_context(existing(path).open("rb"))
+        size = path.stat().st_size if path is not None else 0
         self._digest, self._size_bytes = hashlib.sha256(), 0
         self._raw = _Stream(self._fill_raw)
         self._damage: list[Exception] = []
         self._archive: tarfile.TarFile | None = None
-        self._path = path
-        self._closing = ExitStack()
-        size = os.fstat(self._outer.fileno()).st_size if self._owned else 0
 
         def check(unpacked: int) -> None:
             check_unpacked(unpacked, max(size, self._size_bytes), where=where, fix=_UNPACK)
@@ -100,14 +98,15 @@ class RawFile:
             head = self._stream.peek(HEAD_BYTES)[:HEAD_BYTES]
             if self._damage and not head:
                 raise self._damage[0]
-            self.head = head.removeprefix(_MARK_BYTES)
+            if head.startswith(_BYTE_ORDER_MARK):
+                self._stream.read(len(_BYTE_ORDER_MARK))
+            self.head = head.removeprefix(_BYTE_ORDER_MARK)
             _check_format(self.head, where)
-        except _DAMAGED as error:
-            self._close()
+        except (BadInput, *_DAMAGED) as error:
+            self._closing.close()
+            if isinstance(error, BadInput):
+                raise
             raise BadInput(f"cannot be unpacked: {error}", where=where, fix="fetch the file again") from error
-        except BadInput:
-            self._close()
-            raise
 
     def __enter__(self) -> Self:
         return self
@@ -115,7 +114,7 @@ class RawFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
+        self._closing.close()
 
     def _fill_raw(self, buffer: memoryview) -> int:
         """Read a block of the packed file, hash it, and report its size."""
@@ -139,7 +138,7 @@ class RawFile:
         if (
             self._path is not None
             and self._archive is None
-            and head_of(self._path, _HEAD_BYTES) == self.head[:_HEAD_BYTES]
+            and head_of(self._path, _FIRST_BYTES) == self.head[:_FIRST_BYTES]
         ):
             return self._closing.enter_context(self._path.open("rb"))
         return _copied(self._stream, self._closing)
@@ -208,7 +207,7 @@ class RawFile:
 
     def _check_members(self, archive: tarfile.TarFile) -> None:
         try:
-            # The count starts again with the member already read
+            # Iteration starts again at the first member, which was already read
             count = sum(member.isfile() for member in archive)
         except _DAMAGED as error:
             self._damage.append(error)
@@ -224,12 +223,7 @@ class RawFile:
             self._tally.line = number
             self._tally.note("truncated")
             text = line.decode(errors="replace")
-        return (text.removeprefix(BYTE_ORDER_MARK) if number == 1 else text).rstrip("\r")
-
-    def _close(self) -> None:
-        self._closing.close()
-        if self._owned:
-            self._outer.close()
+        return text.rstrip("\r")
 
 
 class _Buffered(Protocol):
@@ -268,8 +262,8 @@ def _unpacking(
 
 
 def _check_format(head: bytes, where: str) -> None:
-    """Raise ``BadInput`` for packed content, and for content that looks like neither text nor a table."""
-    begin = head[:_HEAD_BYTES]
+    """Raise ``BadInput`` for content packed twice, text in UTF-16 or with old line ends, and web pages."""
+    begin = head[:_FIRST_BYTES]
     problem: tuple[str, str] | None = None
     if begin.startswith((*_PACKING, _ZIP)) and _LOG_MEMBER not in begin:
         problem = "packed twice", "unpack it once"
@@ -287,14 +281,14 @@ def _unpacked(
     stream: io.BufferedReader, where: str, damage: list[Exception], check: Callable[[int], object]
 ) -> tuple[io.BufferedReader, tarfile.TarFile | None]:
     """Unpack by content, not by name; ``damage`` receives later errors, ``check`` the number of bytes so far."""
-    head = stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]
+    head = stream.peek(_FIRST_BYTES)[:_FIRST_BYTES]
     for mark, (what, fix) in _UNREADABLE.items():
         if head.startswith(mark) and _LOG_MEMBER not in head:
             raise BadInput(what, where=where, fix=fix)
     opener = next((opener for mark, opener in _PACKING.items() if head.startswith(mark)), None)
     if opener is not None:
         stream = io.BufferedReader(_unpacking(opener(stream), check, damage), _BLOCK_BYTES)
-        head = stream.peek(_HEAD_BYTES)[:_HEAD_BYTES]
+        head = stream.peek(_FIRST_BYTES)[:_FIRST_BYTES]
     return _first_member(stream, where, damage, check) if head[_TAR_MARK] == b"ustar" else (stream, None)
 
 
@@ -316,4 +310,4 @@ def _first_member(
         if file is not None:
             content = _unpacking(cast("_Buffered", file), check, damage, _MEMBER_BYTES)
             return io.BufferedReader(content, _BLOCK_BYTES), archive
-    raise BadInput(_NO_FILE[0], where=where, fix=_NO_FILE[1])
+    raise BadInput("an archive that contains no file", where=where, fix="pass the file that should be read")

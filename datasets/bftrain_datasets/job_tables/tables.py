@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from pyarrow import ArrowException, compute, parquet
 
 from bftrain.errors import BadInput
-from bftrain.files import BYTE_ORDER_MARK
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.raw_file import HEAD_BYTES, LARGE_BLOCK_BYTES, RawFile
 from bftrain_datasets.importing.text_columns import HEADER_WITHIN, columns_of, first_lines, names_slurm_jobs
@@ -114,7 +113,7 @@ def content_of(file: RawFile, largest: int = LARGEST_BYTES) -> bytes:
     if len(content) > largest:
         fix = "import a part, or write a record on each line, for example by: jq -c '.jobs[]'"
         raise BadInput(f"JSON of more than {largest:,} bytes", where=file.where, fix=fix)
-    return content.removeprefix(BYTE_ORDER_MARK.encode())
+    return content
 
 
 def _elements(file: RawFile) -> Iterator[Any]:
@@ -277,7 +276,7 @@ class TextHeader:
 
 def header_of(line: str) -> TextHeader:
     """Parse a line as a header: its most frequent separator is used."""
-    text = line.strip("\ufeff\r\n").removeprefix("#").strip(" ")
+    text = line.strip("\r\n").removeprefix("#").strip(" ")
     separator = max(SEPARATORS, key=text.count)
     if not text.count(separator):
         separator = " "

@@ -43,7 +43,7 @@ HOSTS, RESOURCES, TYPES, STATE = "assigned_network_address", "resources", "types
 
 def recognises(head: bytes) -> bool:
     """Return whether this is JSON with a field specific to OAR."""
-    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and format_of(head) == name
+    return head.lstrip().startswith(b"{") and format_of(head) == name
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:
@@ -55,7 +55,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
             where=file.name,
             fix="export shorter periods from OAR to several files",
         )
-    text = content.decode("utf-8-sig", errors="replace")
+    text = content.decode(errors="replace")
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -31,7 +31,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bftrain.errors import BadInput
-from bftrain.files import BYTE_ORDER_MARK
 from bftrain.node_units import CORE, GPU, NODE, in_words_of
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.job_columns import JobTable, keys_of, time_cell
@@ -101,7 +100,6 @@ JOB_COLUMNS: Final = (
 tells_units: Final = (GPU, CORE)  # the resources in the records
 NEEDED: Final = ("start", "end")
 WANTED: Final = "JobID, Start, End, NodeList and, if available, State, Partition and NNodes"
-BOM: Final = BYTE_ORDER_MARK.encode()
 SEPARATORS: Final = "|\t;,"
 MARKDOWN_RULE: Final = ("|--", "| --", "|:-", "| :-")  # the line below a header
 _SMALL_BLOCK_BYTES: Final = 1 << 16
@@ -204,7 +202,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
     layout = _layout_for(intake.options.columns, file.head)
     intake.reports_outages = bool(intake.reports_outages)
     for first, block in file.blocks(LARGE_BLOCK_BYTES):
-        for number, header, lines in _below_headers(first, block.removeprefix(BOM) if first == 1 else block, file):
+        for number, header, lines in _below_headers(first, block, file):
             layout = header or layout
             while layout is None and lines:
                 raw, _, rest = lines.partition(b"\n")
