@@ -9,7 +9,7 @@ from typing import Final
 
 from bftrain_datasets.importing.text_columns import first_lines
 from bftrain_datasets.job_tables.column_choice import columns_named, miss_text
-from bftrain_datasets.job_tables.tables import JSON_BEGINS, RESERVATIONS, format_of, header_of, keys_in
+from bftrain_datasets.job_tables.tables import RESERVATIONS, format_of, header_of, is_json, keys_in
 from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock
 
 _KNOWN_ENOUGH: Final = 2  # recognised columns from which a file counts as a job table
@@ -59,7 +59,7 @@ def near_miss(head: bytes) -> tuple[str, str] | None:
     for start, problem, fix in _OTHER_FILES:
         if any(re.match(start, line) for line in lines[:_COMPARED_LINES]):
             return problem, fix
-    if head.lstrip().startswith(JSON_BEGINS):
+    if is_json(head):
         return _of_json(head)
     header = header_of(head.decode(errors="replace").lstrip().partition("\n")[0])
     times = sum(map(_is_time, header.names))

@@ -33,6 +33,7 @@ from bftrain_datasets.log.parquet_log import FORMAT_KEY
 
 LARGEST_BYTES: Final = 1 << 32  # largest file that is kept in memory
 _PIECE_BYTES: Final = 1 << 20
+_SPLIT: Final = "import a part, or write a record on each line, for example by: jq -c '.jobs[]'"
 MOST_DEPTH: Final = 5  # nesting of fields in a record
 _LISTS: Final = ("jobs", "items", "data", "records", "rows", "results")  # keys of an object that contain its records
 RESERVATIONS: Final = "slurm-reservations"  # not supported, but not jobs either
@@ -69,9 +70,14 @@ def keys_in(head: bytes) -> list[str]:
     return list(dict.fromkeys(key.decode(errors="replace") for key in _KEYS.findall(head)))
 
 
+def is_json(head: bytes) -> bool:
+    """Return whether a file with this head contains JSON objects or arrays."""
+    return head.lstrip().startswith((b"{", b"["))
+
+
 def format_of(head: bytes) -> str:
-    """Return the format with its own reader that the first keys identify, or an empty text."""
-    keys = set(keys_in(head))
+    """Return the format with its own reader that the first JSON keys identify, or an empty text."""
+    keys = set(keys_in(head)) if is_json(head) else set[str]()
     return next((name for name, sets in KNOWN_BY.items() if any(keys >= each for each in sets)), "")
 
 
@@ -104,14 +110,13 @@ def _parsed(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
         return None
 
 
-def content_of(file: RawFile, largest: int = LARGEST_BYTES) -> bytes:
-    """Return the content of a JSON file."""
+def content_of(file: RawFile, largest: int = LARGEST_BYTES, fix: str = _SPLIT) -> bytes:
+    """Return the content of a JSON file; raise ``BadInput`` with this ``fix`` for a larger one."""
     stream, pieces = file.binary(), BytesIO()
     while pieces.tell() <= largest and (piece := stream.read(_PIECE_BYTES)):  # a read of the limit would allocate it
         pieces.write(piece)
     content = pieces.getvalue()
     if len(content) > largest:
-        fix = "import a part, or write a record on each line, for example by: jq -c '.jobs[]'"
         raise BadInput(f"JSON of more than {largest:,} bytes", where=file.where, fix=fix)
     return content
 
@@ -222,7 +227,6 @@ def split_rows(record: Mapping[str, Any], rows: str) -> Iterator[Mapping[str, An
 
 
 PARQUET_MARK: Final = b"PAR1"
-JSON_BEGINS: Final = (b"{", b"[")
 SEPARATORS: Final = "|\t;,"
 MOST_COLUMNS: Final = 4096
 _ROWS_AT_ONCE: Final = 1 << 17
@@ -490,6 +494,6 @@ def open_table(file: RawFile, tally: FindingsTally, names: Sequence[str] | None)
     """Return the table in a file, by its content: Parquet, JSON or text."""
     if file.head.startswith(PARQUET_MARK):
         return ParquetTable(file)
-    if file.head.lstrip().startswith(JSON_BEGINS):
+    if is_json(file.head):
         return JsonTable(file, tally)
     return TextTable(file, tally, names)

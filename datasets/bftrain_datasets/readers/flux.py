@@ -34,7 +34,7 @@ INACTIVE: Final = "INACTIVE"
 
 def recognises(head: bytes) -> bool:
     """Return whether this is JSON with the keys of Flux's jobs."""
-    return head.lstrip().startswith(b"{") and format_of(head) == name
+    return format_of(head) == name
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:

@@ -25,7 +25,7 @@ from bftrain_datasets.importing.findings import SkippedRow
 from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_columns import MOST_DIGITS, first_lines
-from bftrain_datasets.job_tables.tables import format_of, records
+from bftrain_datasets.job_tables.tables import format_of, is_json, records
 
 name: Final = "htcondor"
 tells_units: Final = (GPU, CORE)  # the resources in the records
@@ -49,7 +49,7 @@ SLACK_S: Final = 1.0  # tolerance of sums of seconds
 
 def recognises(head: bytes) -> bool:
     """Return whether one of the first ads, or JSON objects, has a job number and a status."""
-    if head.lstrip().startswith((b"{", b"[")):
+    if is_json(head):
         return format_of(head) == name
     names = {line.partition(" = ")[0] for line in first_lines(head) if " = " in line}
     return names.issuperset(ID) and bool(names & {STATUS, *HOSTS})
@@ -57,8 +57,8 @@ def recognises(head: bytes) -> bool:
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every ad."""
-    json = file.head.lstrip().startswith((b"{", b"["))
-    intake.take_rows(records(file, intake) if json else _ads(file), partial(_add_job, intake=intake))
+    ads = records(file, intake) if is_json(file.head) else _ads(file)
+    intake.take_rows(ads, partial(_add_job, intake=intake))
 
 
 def _ads(file: RawFile) -> Iterator[tuple[int, Mapping[str, str]]]:

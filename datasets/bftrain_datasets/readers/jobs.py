@@ -29,7 +29,7 @@ from bftrain_datasets.job_tables.cell_values import EXPAND
 from bftrain_datasets.job_tables.column_choice import OF_UNIT, recognised
 from bftrain_datasets.job_tables.near_misses import near_miss
 from bftrain_datasets.job_tables.table_reading import JobTableReader, read_table
-from bftrain_datasets.job_tables.tables import JSON_BEGINS, PARQUET_MARK, find_header, format_of, keys_in
+from bftrain_datasets.job_tables.tables import PARQUET_MARK, find_header, format_of, is_json, keys_in
 
 name: Final = "jobs"
 about: Final = "any table of jobs: CSV, JSON or Parquet; --map sets the meaning of columns"
@@ -42,7 +42,7 @@ def recognises(head: bytes) -> bool:
     """Return whether this is Parquet, JSON with job fields, or text with a header of job columns."""
     if head.startswith(PARQUET_MARK):
         return True
-    if head.lstrip().startswith(JSON_BEGINS):
+    if is_json(head):
         return not format_of(head) and recognised(keys_in(head))
     return find_header(head) is not None
 

@@ -45,7 +45,7 @@ THOUSANDTH: Final = "m"
 
 def recognises(head: bytes) -> bool:
     """Return whether this is JSON with the keys of pods or of events."""
-    return head.lstrip().startswith((b"{", b"[")) and format_of(head) == name
+    return format_of(head) == name
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:

@@ -23,7 +23,7 @@ from bftrain_datasets.importing.job_checks import RUNNING, RecordIntake
 from bftrain_datasets.importing.job_columns import key_of
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_columns import moments
-from bftrain_datasets.job_tables.tables import format_of
+from bftrain_datasets.job_tables.tables import content_of, format_of
 
 name: Final = "oar"
 about: Final = "OAR: details of jobs and the data of the Gantt chart, as JSON"
@@ -43,19 +43,12 @@ HOSTS, RESOURCES, TYPES, STATE = "assigned_network_address", "resources", "types
 
 def recognises(head: bytes) -> bool:
     """Return whether this is JSON with a field specific to OAR."""
-    return head.lstrip().startswith(b"{") and format_of(head) == name
+    return format_of(head) == name
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
-    content = file.binary().read(LARGEST_BYTES + 1)
-    if len(content) > LARGEST_BYTES:
-        raise BadInput(
-            f"more than {LARGEST_BYTES:,} bytes of JSON in one document",
-            where=file.name,
-            fix="export shorter periods from OAR to several files",
-        )
-    text = content.decode(errors="replace")
+    text = content_of(file, LARGEST_BYTES, "export shorter periods from OAR to several files").decode(errors="replace")
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -26,7 +26,7 @@ from bftrain_datasets.importing.findings import SkippedRow
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_columns import count_of, first_lines, moments
-from bftrain_datasets.job_tables.tables import format_of, records
+from bftrain_datasets.job_tables.tables import format_of, is_json, records
 from bftrain_datasets.log.idle_doubts import HOSTS_INCOMPLETE
 
 name: Final = "sge"
@@ -70,7 +70,7 @@ class _Record(NamedTuple):
 
 def recognises(head: bytes) -> bool:
     """Return whether this is JSON with a job's keys, or has its fields in a line."""
-    if head.lstrip().startswith(b"{"):
+    if is_json(head):
         return format_of(head) == name
     return any(_is_job(line.split(":")) for line in first_lines(head) if not line.startswith(COMMENT))
 
@@ -120,7 +120,7 @@ class _ParallelJobs:
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every record."""
     parallel = _ParallelJobs(intake)
-    found = _objects(file, intake) if file.head.lstrip().startswith(b"{") else _lines(file)
+    found = _objects(file, intake) if is_json(file.head) else _lines(file)
     intake.take_rows(found, partial(_add_job, parallel=parallel, intake=intake))
     intake.settle()
     parallel.finish()
