@@ -28,7 +28,7 @@ SHIFTED: Final = "times were shifted: the log starts at 0"
 _PURPOSE: Final = b"bftrain node 1\n"  # separates these hashes from other uses of the key
 _NAME_BYTES: Final = 8
 _MAKERS: Final = frozenset(
-    {"hand", "reader parquet", "generator summit-like", *(f"reader {name}" for name in BUILT_IN["reader"])}
+    {"hand", "generator summit-like", *(f"reader {name}" for name in ("csv", "parquet", *BUILT_IN["reader"]))}
 )
 # A plug-in's reason may contain a name
 _KNOWN_COUNTS: Final = frozenset({*COUNTS, READ, USED, *(f"{ASIDE}{reason}" for reason in HAZARDS)})

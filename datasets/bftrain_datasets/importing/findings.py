@@ -213,7 +213,7 @@ class RowCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True)
-class _Running:
+class _Found:
     count: int
     node_s: float
     first: str
@@ -243,7 +243,7 @@ class FindingsTally:
         self.read = 0
         self.used = 0
         self.aside: Counter[str] = Counter()
-        self._running: dict[str, _Running] = {}
+        self._found: dict[str, _Found] = {}
         self.file = ""  # the file being read
         self.line = 0
         self.turn = 0  # row counter; the first place of a finding has the lowest turn
@@ -326,10 +326,10 @@ class FindingsTally:
 
     def note(self, name: str, *, count: int = 1, node_s: float = 0.0, where: str | None = None, done: str = "") -> None:
         """Count an occurrence under a hazard. The first place is kept; ``where`` defaults to the current place."""
-        known = self._running.get(name)
+        known = self._found.get(name)
         done = done or HAZARDS[name].done
         if known is None:
-            known = self._running[name] = _Running(0, 0.0, "", done, self.turn + 1)
+            known = self._found[name] = _Found(0, 0.0, "", done, self.turn + 1)
         elif done not in known.done:  # a kind with several treatments
             known.done += f"; {done}"
         known.count += count
@@ -339,7 +339,7 @@ class FindingsTally:
 
     def has(self, name: str) -> bool:
         """Return whether something was counted under a hazard."""
-        return name in self._running
+        return name in self._found
 
     def note_unended(self, where: str) -> None:
         """Count an incomplete last line; if its row turns out to be malformed, the file is cut off."""
@@ -368,7 +368,7 @@ class FindingsTally:
         """
         return ordered(
             LogFinding(name=name, count=each.count, node_s=max(0.0, each.node_s), first=each.first, done=each.done)
-            for name, each in self._running.items()
+            for name, each in self._found.items()
         )
 
     def _close_row(self) -> None:

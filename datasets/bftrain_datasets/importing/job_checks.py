@@ -439,7 +439,7 @@ class _Check:
             self._intake.doubtful_stays.add(ROWS_ASIDE, begin, until, np.maximum(size[rows], 1))
 
     def _sizes_of(self, mask: Bools) -> Places:
-        """Return the recorded node counts of the rows in the mask; only needed for rejected rows."""
+        """Return the node counts of rejected rows: as recorded, otherwise the size of their node set."""
         size = np.clip(self._table.count, 0, MOST_NODES)
         known: dict[int, int] = {}
         for row in np.flatnonzero(mask & self._left & (size == 0) & (self._sets >= 0)).tolist():

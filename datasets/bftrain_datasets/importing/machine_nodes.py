@@ -114,7 +114,7 @@ class NodeSets:
     - its reason as an index in ``OF_NODES``, or -1
     - its number in ``JobStays``, or -1
     - 1 if all these are the same for jobs with any count
-    - 1 if the set may be in the usual form
+    - 1 if the set may have the form that ``_Ranges`` parses
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class NodeSets:
         return found
 
     def _ranges_of(self, numbers: Places) -> _Ranges:
-        """Return the ranges of node sets in the usual form; other sets have no ranges."""
+        """Return the ranges of node sets; sets in another form have the size -1."""
         usual = (self.facts[USUAL, numbers] > 0) & (numbers >= 0) & (self._options.unit == NODE)
         pairs = zip(numbers.tolist(), usual.tolist(), strict=True)
         return _Ranges.of([self.texts[number] if is_usual else "" for number, is_usual in pairs], self._stems)
@@ -275,7 +275,7 @@ class NodeSets:
         return number
 
     def _rejected(self, size: int) -> int:
-        """Number a node set of another size than recorded."""
+        """Number a set whose jobs are rejected as ``bad_nodes``, and may have used ``size`` nodes."""
         return self._keep(self._add([""], 0), HeldNodes(0, size, reason="bad_nodes"))
 
     def _held_by(self, number: int, count: int, rows: int) -> int:

@@ -27,17 +27,17 @@ from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.importing.text_columns import names_slurm_jobs
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.edits import close_short_gaps, mark_down, places_of
-from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
+from bftrain_datasets.log.eventlog import BUSY, EventLog
 from bftrain_datasets.log.idle_doubts import (
     CENSORED_END,
     CUT_OFF,
     NODE_FAILED,
     ROWS_ASIDE,
+    always_idle,
     doubtful_times,
     idle_after_failures,
     late_starts,
 )
-from bftrain_datasets.log.log_columns import sums_by_time
 from bftrain_datasets.log.measures import down_node_s
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance, ProvenanceSource, tellable
 
@@ -119,7 +119,7 @@ def _recognises(part: RegisteredPart, head: bytes) -> bool:
         return False
 
 
-KINDS: Final = frozenset({"suspected_downtime", "always_idle", "relative_times"})
+SUSPICIONS: Final = frozenset({"suspected_downtime", "always_idle", "relative_times"})
 
 
 def suspicions(log: EventLog, quiet: Sequence[tuple[float, float]], downtime_after_s: float) -> Iterator[LogFinding]:
@@ -140,8 +140,7 @@ def suspicions(log: EventLog, quiet: Sequence[tuple[float, float]], downtime_aft
         )
         first = f"at {time_formats.time_text(long[0][0])}"
         yield suspicion("suspected_downtime", len(long), long_s * len(log.node_names), first, hours)
-    # Nodes that are idle at the start of the log and never change
-    whole = np.flatnonzero((log.states_at(log.start_s) == IDLE) & (log.last_changes() < 0))
+    whole = np.flatnonzero(always_idle(log))
     if whole.size and log.span_s > 0:
         name = log.node_names[int(whole[0])]
         yield suspicion("always_idle", int(whole.size), whole.size * log.span_s, f"node {name}")
@@ -151,9 +150,7 @@ def suspicions(log: EventLog, quiet: Sequence[tuple[float, float]], downtime_aft
 
 def all_idle(log: EventLog, longer_than_s: float) -> list[tuple[float, float]]:
     """Return periods longer than ``longer_than_s`` with idle nodes and no busy node."""
-    change = (log.states == BUSY).view(np.int8) - (log.before == BUSY).view(np.int8)
-    busy = len(log.node_names) + np.cumsum(sums_by_time(change, log.offsets))
-    quiet = (busy == 0) & (log.pool_sizes() > 0)
+    quiet = (log.count_of(BUSY) == 0) & (log.pool_sizes() > 0)
     edges = np.flatnonzero(np.diff(np.concatenate(([False], quiet, [False])).astype(np.int8)))
     bounds = np.append(log.times, log.end_s)
     spans = zip(bounds[edges[::2]].tolist(), bounds[edges[1::2]].tolist(), strict=True)
@@ -212,8 +209,8 @@ def import_files(
     """
     _check_paths(paths)
     intake = RecordIntake(options)
-    for text, _ in options.node_units_of:
-        for node in expand(text):
+    for node_set, _ in options.node_units_of:  # these nodes exist even if no job uses them
+        for node in expand(node_set):
             intake.name_node(node)
     sources, name = list[ProvenanceSource](), ""
     for path in paths:
@@ -282,7 +279,7 @@ def import_logs(*paths: Path | str, options: ImportOptions | None = None) -> Imp
 def check_log(log: EventLog, downtime_after_s: float) -> Imported:
     """Return the findings of this log's import, and current suspicions."""
     found = {each.name: each for each in suspicions(log, all_idle(log, 0.0), downtime_after_s)}
-    known = (each for each in log.provenance.findings if each.name not in KINDS)
+    known = (each for each in log.provenance.findings if each.name not in SUSPICIONS)
     rows = RowCounts.from_dict(log.provenance.counts)
     return Imported(log, log.provenance.made_by, rows, ordered((*known, *found.values())))
 
@@ -370,18 +367,22 @@ def _doubt_failed_nodes(log: EventLog, intake: RecordIntake) -> None:
 
 
 def _doubt_missing_rows(log: EventLog, intake: RecordIntake) -> None:
-    """Add the doubt of unreadable rows: jobs of the mean size at any time; all time if rows were cut off."""
+    """Add the doubt of missing rows.
+
+    Malformed rows may be jobs of the mean size at any time. If a file is cut off and its jobs are in no order, every
+    node is doubtful all the time; records sorted by time lack only the latest jobs.
+    """
     lost, jobs = intake.aside["malformed"], len(intake.stays)
     if lost and jobs and log.span_s > 0:
         busy_s = len(log.node_names) * log.span_s - log.idle_node_s - down_node_s(log)
         nodes = math.ceil(lost * busy_s / jobs / log.span_s)
         intake.doubtful_stays.add(ROWS_ASIDE, -math.inf, math.inf, nodes)
-    # Records sorted by time lack only the latest jobs
     if intake.is_cut_off and intake.is_unsorted:
         intake.doubtful_stays.add(CUT_OFF, -math.inf, math.inf, len(log.node_names))
 
 
 def _edited(log: EventLog, intake: RecordIntake) -> EventLog:
+    """Return the log with the downtime from records and options, and without short gaps."""
     options = intake.options
     for nodes, low_s, high_s in options.down_nodes:
         names = [log.node_names[place] for place in places_of(log, nodes, where="--down").tolist()]

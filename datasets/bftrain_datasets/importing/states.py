@@ -112,4 +112,4 @@ def apply_job_states(
     )
     start[waiting] = end[waiting] = np.nan
     end[running] = math.inf
-    return running & had_end
+    return np.logical_and(running, had_end)

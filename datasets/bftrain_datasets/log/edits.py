@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -235,8 +235,11 @@ def with_kinds(log: EventLog, path: Path | str) -> EventLog:
 
 def named_sets(path: Path, column: str = "kind", remedy: str = REMEDY) -> list[NamedSet]:
     """Return node sets with their key in a TOML file, or their cell in this column of a CSV file."""
-    parse = by_suffix(path, {".toml": _toml, ".csv": partial(_csv, column)}, FILE)
-    named = list(parse(path, remedy))
+    parsers: Mapping[str, Callable[[], Iterator[NamedSet]]] = {
+        ".toml": partial(_toml, path, remedy),
+        ".csv": partial(_csv, path, column, remedy),
+    }
+    named = list(by_suffix(path, parsers, FILE)())
     if not named:
         raise BadInput(f"has no {column}", where=str(path), fix=remedy)
     return named
@@ -251,7 +254,7 @@ def _toml(path: Path, remedy: str) -> Iterator[NamedSet]:
             yield kind, text, where
 
 
-def _csv(column: str, path: Path, remedy: str) -> Iterator[NamedSet]:
+def _csv(path: Path, column: str, remedy: str) -> Iterator[NamedSet]:
     rows = CsvFile(path)
     header = ("nodes", column)
     if tuple(cell.strip() for cell in rows.header) != header:

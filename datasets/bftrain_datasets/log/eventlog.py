@@ -286,11 +286,16 @@ class EventLog(ShortRepr):
         """Return the number of idle nodes after each time."""
         sizes = self._pool_sizes
         if sizes is None:
-            change = self.joins.view(np.int8) - self.leaves.view(np.int8)
-            sizes = np.cumsum(sums_by_time(change, self.offsets))
+            sizes = self.count_of(IDLE)
             sizes.flags.writeable = False
             self._set("_pool_sizes", sizes)
         return sizes
+
+    def count_of(self, state: int) -> NDArray[np.int64]:
+        """Return the number of nodes in this state after each time."""
+        change = np.equal(self.states, state).view(np.int8) - np.equal(self.before, state).view(np.int8)
+        first = len(self.node_names) if state == BUSY else 0
+        return first + np.cumsum(sums_by_time(change, self.offsets))
 
     def last_changes(self) -> NDArray[np.int64]:
         """Return the index of each node's last change after the start, or -1."""

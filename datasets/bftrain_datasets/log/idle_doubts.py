@@ -221,6 +221,11 @@ def _integral(curve: DoubtfulTime, log: EventLog) -> float:
     return float((_scaled(curve, times, log) * np.diff(times, append=log.end_s)).sum())
 
 
+def always_idle(log: EventLog) -> NDArray[np.bool_]:
+    """Return which nodes are idle throughout the log."""
+    return np.equal(log.states_at(log.start_s), IDLE) & (log.last_changes() < 0)
+
+
 def late_starts(log: EventLog) -> NDArray[np.float64]:
     """Return the first job starts on nodes idle long before: these nodes may have joined the machine late."""
     backwards = last_changes(log.nodes[int(log.offsets[1]) :][::-1], 0, len(log.node_names))
@@ -240,8 +245,7 @@ def idle_after_failures(
     names = log.node_names
     whole = names if log.unit == NODE else [node_of(name) for name in names]
     group = np.unique(whole, return_inverse=True)[1]
-    unused = (log.states_at(log.start_s) == IDLE) & (log.last_changes() < 0)
-    always_idle = np.bincount(group[unused], minlength=len(names))
+    unused = np.bincount(group[always_idle(log)], minlength=len(names))
     busy_first = np.bincount(group)
     failed = group[nodes]
     concerned = np.flatnonzero(np.isin(group[log.nodes], failed))
@@ -256,7 +260,7 @@ def idle_after_failures(
         edges = np.append(times[part], log.end_s)
         starts = np.unique(at_s[failed == node])
         last = np.searchsorted(times[part], starts, side="right") - 1
-        idle -= always_idle[node]
+        idle -= unused[node]
         free = (idle[last] > 0) & (busy_first[node] + busy[last] == 0) & (last >= 0)
         for start_s, place in zip(starts[free].tolist(), last[free].tolist(), strict=True):
             spans.append((start_s, float(edges[place + 1]), int(idle[place])))
@@ -280,7 +284,6 @@ def doubtful_times(
     pool = log.pool_sizes().astype(np.int64)
     changes = log.last_changes()
     last = np.where(changes >= 0, log.times[np.searchsorted(log.offsets, changes, side="right") - 1], -np.inf)
-    always = int(((log.states_at(log.start_s) == IDLE) & np.isinf(last)).sum())
     tail = np.zeros(pool.size, dtype=np.int64)
     if censored:
         # Count at each time the nodes idle until the log's end; for numbered nodes, from the last start
@@ -295,7 +298,7 @@ def doubtful_times(
     for begin_s, end_s in downtime:
         inside = (log.times >= begin_s) & (log.times < end_s)
         down[inside] = (pool - tail)[inside]
-    unused = np.minimum(always, pool - tail - down)
+    unused = np.minimum(int(always_idle(log).sum()), pool - tail - down)
     missing = np.minimum(
         late.size - np.searchsorted(np.sort(late), log.times, side="right"), pool - tail - down - unused
     )

@@ -43,7 +43,8 @@ LENGTH_WITH_BURST: Final = 0.76
 LENGTH_WITH_BATCH: Final = 0.3
 SIZE_WITH_BURST: Final = 0.42
 SIZE_WITH_BATCH: Final = 0.7
-# Groups below this size (nodes, on Summit) leave with a larger group if the shift is within this fraction
+# Groups below this size (nodes, on Summit) leave with a larger group if that shifts them by at most this fraction of
+# their length
 LEAVE_WITH: Final = ((60, 0.5), (8, 0.3))
 
 FULLEST_PART: Final = 0.95

@@ -88,13 +88,12 @@ class _Record:
             return None
 
     def _units(self, unit: str) -> tuple[Share, ...]:
-        chunks = self.value("exec_vnode").replace("(", "").replace(")", "").split("+")
         if unit == GPU and self.value("exec_gpus"):  # Torque: n1-gpu/0+n1-gpu/1
             slots = (slot.partition("/") for slot in self.value("exec_gpus").split("+"))
             return tuple(share for name, _, text in slots for share in slots_of(name.removesuffix("-gpu"), text))
         names = {name.partition(".")[0]: name for name in places_of(self.nodes())}
         key, found = _VNODE_RESOURCES[unit], Counter[str]()
-        for chunk in chunks:
+        for chunk in _vnode_chunks(self.value("exec_vnode")):
             vnode, *resources = chunk.split(":")
             name = vnode.partition("[")[0]
             for resource in resources:
@@ -110,11 +109,21 @@ _VNODE_RESOURCES: Final = {GPU: "ngpus=", CORE: "ncpus="}
 
 def _cores_of(hosts: str) -> tuple[Share, ...]:
     """Return the cores as numbers (``n1/0*4+n2/0*4``), or as slots in Torque's notation (``n1/0-3+n2/0``)."""
-    slots = (_PREFIX.sub("", slot).partition("/") for slot in hosts.split("+") if "/" in slot)
-    found = ((_PORT.sub("", host), number) for host, _, number in slots)
+    found = [(host, slots) for host, slots in _host_chunks(hosts) if slots]
     if "*" in hosts:
-        return tuple((host, int(number.partition("*")[2] or 1)) for host, number in found)
-    return tuple(share for host, text in found for share in slots_of(host, text))
+        return tuple((host, int(slots.partition("*")[2] or 1)) for host, slots in found)
+    return tuple(share for host, slots in found for share in slots_of(host, slots))
+
+
+def _host_chunks(hosts: str) -> list[tuple[str, str]]:
+    """Return each host with its slots, of ``n1/0*4+torque:n2:15002/1`` for example ``n1, 0*4`` and ``n2, 1``."""
+    chunks = (_PREFIX.sub("", chunk).partition("/") for chunk in hosts.split("+") if chunk)
+    return [(_PORT.sub("", host), slots) for host, _, slots in chunks]
+
+
+def _vnode_chunks(vnodes: str) -> list[str]:
+    """Return each vnode with its resources, such as ``n1[0]:ncpus=4``."""
+    return [chunk for chunk in vnodes.replace("(", "").replace(")", "").split("+") if chunk]
 
 
 def _masked_quotes(quoted: re.Match[str]) -> str:
@@ -136,9 +145,8 @@ def places_of(text: str) -> list[str]:
     host_text, _, vnode_text = text.partition(" ")
     if not vnode_text and not set(host_text) & set("/+"):
         return _cobalt_places(host_text)
-    hosts = [_PORT.sub("", _PREFIX.sub("", slot.partition("/")[0])) for slot in host_text.split("+") if slot]
-    chunks = vnode_text.replace("(", "").replace(")", "").split("+")
-    vnodes = [chunk.partition(":")[0].partition("[")[0] for chunk in chunks if chunk]
+    hosts = [host for host, _ in _host_chunks(host_text)]
+    vnodes = [chunk.partition(":")[0].partition("[")[0] for chunk in _vnode_chunks(vnode_text)]
     known = {host.partition(".")[0] for host in hosts}
     chosen = hosts if hosts and all(vnode.partition(".")[0] in known for vnode in vnodes) else vnodes or hosts
     names = list(dict.fromkeys(chosen))

@@ -223,12 +223,11 @@ def _below_headers(first: int, block: bytes, file: RawFile) -> Iterator[tuple[in
     """Yield the parts of a block below each header, if any, with their first line number and layout."""
     begin, layout = 0, None
     may_have_header = b"tart" in block or b"TART" in block  # part of "Start" or "start_time"
-    marks = (match.start() for word in (b"tart", b"TART") for match in re.finditer(word, block))
-    for mark in sorted(marks) if may_have_header else ():
-        line = block.rfind(b"\n", 0, mark) + 1
+    for mark in re.finditer(b"tart|TART", block) if may_have_header else ():
+        line = block.rfind(b"\n", 0, mark.start()) + 1
         if line < begin:
             continue
-        end = block.find(b"\n", mark)
+        end = block.find(b"\n", mark.start())
         end = len(block) if end < 0 else end
         header = _header_of(block[line:end].decode(errors="replace").rstrip("\r"))
         if header is not None:

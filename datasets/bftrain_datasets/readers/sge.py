@@ -93,13 +93,17 @@ class _ParallelJobs:
         self._waiting: dict[str, tuple[float, float, int]] = {}  # start, end, slots
 
     def other_host(self, job: str) -> None:
+        """Take the line of a further host of a job."""
         if self._waiting.pop(job, None) is None:
             self._named[job] = None
             if len(self._named) > MOST_WAITING:
                 self._named.pop(next(iter(self._named)))
 
     def master(self, job: str, start_s: float, end_s: float, slots: int) -> None:
-        if self._named.pop(job, self) is self or self._intake.options.unit == CORE:
+        """Take the line of a job itself, which names its first host."""
+        names_hosts = job in self._named
+        self._named.pop(job, None)
+        if not names_hosts or self._intake.options.unit == CORE:
             self._waiting[job] = start_s, end_s, slots
             if self._intake.options.unit == CORE:
                 self._note(job)  # the distribution of the slots over hosts is unknown
@@ -107,6 +111,7 @@ class _ParallelJobs:
                 self._note(next(iter(self._waiting)))
 
     def finish(self) -> None:
+        """Count the jobs without lines of further hosts. Call it after the last line."""
         for job in tuple(self._waiting):
             self._note(job)
 

@@ -50,6 +50,7 @@ COMMENT: Final = ";"
 _MOST_PROCS: Final = 1 << 40  # larger numbers exceed any machine
 
 Procs = TypeVar("Procs", int, NDArray[np.int64])
+Seconds = TypeVar("Seconds", float, NDArray[np.float64])
 _HEADING: Final = re.compile(r";+\s*(\w+)\s*:\s*(-?\d{1,18})?")
 _KNOWN_HEADINGS: Final = frozenset({"Version", "Computer", "UnixStartTime", "MaxNodes", "MaxProcs", "MaxJobs"})
 _HEADINGS_NEEDED: Final = 2
@@ -81,9 +82,9 @@ class SwfHeader:
         """The recorded number of nodes; without MaxNodes, a node has one processor."""
         return self.nodes or self.procs or None
 
-    def epoch(self, submit_s: float) -> float:
-        """Return a submission time in seconds UTC. Detects logs with an origin that still count from 1970."""
-        return submit_s if submit_s > self.begin_s / 2 or self.begin_s <= 0 else self.begin_s + submit_s
+    def epoch(self, submit_s: Seconds) -> Seconds:
+        """Return submission times in seconds UTC. Detects logs with an origin that still count from 1970."""
+        return submit_s + self.begin_s * ((submit_s <= self.begin_s / 2) & (self.begin_s > 0))
 
     def nodes_for(self, procs: Procs) -> Procs:
         """Return the number of whole nodes needed for ``procs`` processors."""
@@ -224,8 +225,7 @@ def _table_of(
     did_run = ran(values)
     _note("missing_field", did_run & (wait_s < 0), lines, intake)
     count, most = _sizes(values, nodes, did_run, lines, header, intake)
-    since_begin = (submit_s <= header.begin_s / 2) & (header.begin_s > 0)
-    submit_s = submit_s + np.where(since_begin, header.begin_s, 0)
+    submit_s = header.epoch(submit_s)
     start = submit_s + np.maximum(wait_s, 0)
     end = np.where(run_s == UNKNOWN, np.inf, start + run_s)
     start, end = (np.where(np.isnan(column), BAD_TIME, column) for column in (start, end))
