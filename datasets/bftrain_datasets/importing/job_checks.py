@@ -371,6 +371,7 @@ class _Check:
             self._named = np.array([bool(intake.sets.texts[number]) for number in used.tolist()])[which]
 
     def run(self, calls: Sequence[Callable[[], object] | None]) -> None:
+        """Skip or use every row, then call the ``calls`` of used rows."""
         table, intake = self._table, self._intake
         if table.reason is not None:
             for number, name in enumerate(table.reasons):

@@ -49,8 +49,12 @@ Share = tuple[str, int]
 Units = int | tuple[Share, ...] | None
 
 
-def numbers_in(text: str) -> list[int]:
-    """Return the numbers in ``0-1,5``; raise ``ValueError`` unless it is a list of valid slot numbers."""
+def slots_of(node: str, text: str) -> tuple[Share, ...]:
+    """Return a node's slots from their numbers, such as ``0-1,5``; raise ``ValueError`` if these are invalid.
+
+    >>> slots_of("n1", "0-1,5")
+    (('n1', -1), ('n1', -2), ('n1', -6))
+    """
     numbers: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -58,12 +62,7 @@ def numbers_in(text: str) -> list[int]:
         if not 0 <= low <= high < MOST_OF_A_NODE:
             raise ValueError(f"{text[:60]!r} is not a list of GPUs or cores")
         numbers += range(low, high + 1)
-    return numbers
-
-
-def slots_of(node: str, numbers: str) -> tuple[Share, ...]:
-    """Return a node's slots in a text such as ``0-1,5``; raise ``ValueError`` if unreadable."""
-    return tuple((node, -1 - number) for number in numbers_in(numbers))
+    return tuple((node, -1 - number) for number in numbers)
 
 
 def shares_of(names: Sequence[str], units: int | tuple[Share, ...]) -> Sequence[Share]:
@@ -194,7 +193,7 @@ class NodeSets:
         ranges = self._ranges_of(fresh)
         plain = (ranges.sizes[at] > 0) & ((counts == 0) | (counts == ranges.sizes[at]))
         chosen, first = np.unique(at[plain], return_index=True)
-        order = np.argsort(first)  # new nodes are numbered in row order
+        order = np.argsort(first)
         chosen, first = chosen[order], np.flatnonzero(plain)[first[order]]
         if numbers.size > 1 and ranges.sizes[chosen].sum() > _MOST_AT_ONCE:
             half = numbers.size // 2
@@ -204,10 +203,11 @@ class NodeSets:
         nodes, sizes = ranges.nodes(chosen), ranges.sizes[chosen]
         unknown = np.flatnonzero(self._places_of(nodes) == _UNKNOWN)
         new, index = np.unique(nodes[unknown], return_index=True)
-        tasks = list(zip(np.repeat(first, sizes)[unknown[index]].tolist(), index.tolist(), new.tolist(), strict=True))
-        tasks += [(row, 0, _UNKNOWN) for row in np.flatnonzero(~plain).tolist()]
+        # New nodes, and sets to expand one by one, in row order, because nodes are numbered by first mention
+        lookups = list(zip(np.repeat(first, sizes)[unknown[index]].tolist(), index.tolist(), new.tolist(), strict=True))
+        lookups += [(row, 0, _UNKNOWN) for row in np.flatnonzero(~plain).tolist()]
         found, places, stems = numbers.copy(), dict[int, int](), list(self._stems)
-        for row, _, node in sorted(tasks):
+        for row, _, node in sorted(lookups):
             go_to(row)
             if node == _UNKNOWN:
                 found[row] = self._held_by(int(numbers[row]), int(counts[row]), int(times[row]))

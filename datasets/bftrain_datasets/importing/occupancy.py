@@ -496,8 +496,9 @@ class _Use:
         begins = np.flatnonzero(gap)
         lasts = np.append(begins[1:], node.size) - 1
         ends = np.where(numbered[begins], reach[lasts], end[begins])
-        size = np.where(numbered, 1, unit)[begins]
-        there = np.where(numbered & (-1 - unit >= capacity[node]), 0, np.where(numbered, 1, unit))[begins]
+        slots = np.where(numbered, 1, unit)
+        size = slots[begins]
+        there = np.where(numbered & (-1 - unit >= capacity[node]), 0, slots)[begins]  # slots that the node has
         time = np.concatenate((start[begins], ends))
         nodes = np.concatenate((node[begins], node[begins]))
         change, change_there = np.concatenate((size, -size)), np.concatenate((there, -there))

@@ -97,7 +97,7 @@ def job_states_of(column: Texts) -> NDArray[np.int8]:
 def apply_job_states(
     states: NDArray[np.int8], start: NDArray[np.float64], end: NDArray[np.float64], named: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Change start and end times by job state; return which running jobs had an end.
+    """Change start and end times by job state; return the mask of running jobs that had an end.
 
     Jobs that never started have neither time; the end is infinite while a job runs. ``named`` are the jobs with nodes:
     a requeued job with nodes and an end has run. Unreadable times are kept.
@@ -112,4 +112,5 @@ def apply_job_states(
     )
     start[waiting] = end[waiting] = np.nan
     end[running] = math.inf
-    return np.logical_and(running, had_end)
+    runs_until_end: NDArray[np.bool_] = running & had_end
+    return runs_until_end
