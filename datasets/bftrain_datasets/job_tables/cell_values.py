@@ -22,7 +22,7 @@ from bftrain_datasets.importing.job_columns import BAD_TIME
 from bftrain_datasets.importing.machine_nodes import checked_names, nodes_in
 from bftrain_datasets.importing.text_columns import Texts, by_text, coded, contains, times_of, without
 from bftrain_datasets.log.arrow_arrays import Column, arrow_texts, numpy_of
-from bftrain_datasets.log.time_formats import LARGEST_S, RecordClock
+from bftrain_datasets.log.time_formats import LARGEST_S, RecordClock, span_s
 
 Cells = Column | NDArray[np.float64]
 
@@ -35,7 +35,6 @@ SPANS: Final = {"s": 1.0, "ms": 1e-3, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 NOTHING: Final = frozenset({"", "unknown", "none", "n/a", "na", "nan", "nat", "null", "none assigned", "(null)", "[]"})
 
 _THOUSANDS: Final = re.compile(r"\s*\d{1,3}(?:,\d{3})+\s*\Z")
-_CLOCK: Final = re.compile(r"(?:(\d+)(?:-| days?,? ))?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)\Z")
 _DATE: Final = re.compile(r"\d{4}[-/]\d\d[-/]\d\d")
 _INTERVALS: Final = re.compile(r"\d+(?:-\d+)?(?:[ ,]+\d+(?:-\d+)?)*\Z")
 _DECIMAL_COMMA: Final = re.compile(r"\A\s*(\d+),(\d+)\s*\Z")
@@ -96,7 +95,8 @@ def span_unit(cells: Iterable[object]) -> str | None:
     known = [cell for cell in cells if not is_nothing(cell)]
     if known and all(_span_number(cell) is not None for cell in known):
         return "s"
-    return TEXT if known and all(isinstance(cell, str) and _CLOCK.match(cell.strip()) for cell in known) else None
+    spans = known and all(isinstance(cell, str) and span_s(cell.strip()) is not None for cell in known)
+    return TEXT if spans else None
 
 
 def node_form(cells: Iterable[object]) -> str | None:
@@ -172,11 +172,8 @@ def _span(cell: str, factor: float) -> float:
     number = _span_number(cell)
     if number is not None:
         return number * factor
-    match = _CLOCK.match(cell.strip())
-    if match is None or any(part and len(part) > 12 for part in match.groups()):  # noqa: PLR2004 - a sensible number of digits
-        return math.nan
-    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return days * 86_400 + hours * 3600 + minutes * 60 + seconds
+    seconds = span_s(cell.strip())
+    return math.nan if seconds is None else seconds
 
 
 def read_counts(cells: Cells) -> NDArray[np.int64]:

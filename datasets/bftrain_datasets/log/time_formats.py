@@ -20,7 +20,7 @@ WINDOW_REMEDY: Final = (
 ENDS: Final = ("first", "last")  # the reference points of relative windows, as in last-2w
 
 _LOCAL: Final = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?\Z")
-_SPAN: Final = re.compile(r"(?:(\d{1,9})-)?(\d{1,9}):(\d\d):(\d\d(?:\.\d{1,9})?)\Z")
+_SPAN: Final = re.compile(r"(?:(\d{1,9})(?:-| days?,? ))?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9}(?:\.\d{1,12})?)\Z")
 
 
 class RecordClock:
@@ -219,10 +219,10 @@ def time_text(time_s: float) -> str:
     return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def span_s(text: str) -> float:
-    """Return the seconds of a span such as ``1-02:03:04`` or ``12:00:00``; raise ``ValueError`` for other texts."""
+def span_s(text: str) -> float | None:
+    """Return the seconds of a span such as ``1-02:03:04``, ``2 days, 12:00:00`` or ``3:04``; None for other texts."""
     match = _SPAN.match(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a time span")
+        return None
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return days * 86400 + hours * 3600 + minutes * 60 + seconds

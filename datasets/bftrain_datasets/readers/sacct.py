@@ -382,7 +382,7 @@ def _odd_times(
     twice = intake.clock.twice
     start_s, end_s = moments(partial(moment_of, seconds=intake.clock.seconds), start, end)
     if intake.clock.twice != twice and start_s is not None and end_s is not None and start_s + end_s > 0:
-        length_s = _length_of(elapsed_raw, elapsed)
+        length_s = float(elapsed_raw) if elapsed_raw.isdecimal() else span_s(elapsed)  # without suspended time
         if length_s is not None:
             return _by_length(start, end, length_s, twice, intake)
     return start_s, end_s
@@ -410,14 +410,6 @@ def _layout_for(columns: Sequence[str] | None, head: bytes) -> _Layout | None:
 def _is_rule(line: str) -> bool:
     """Return whether this is the dashed line below a sacct header without --parsable."""
     return line.startswith("---") and not line.strip("- ")
-
-
-def _length_of(elapsed_raw: str, elapsed: str) -> float | None:
-    """Return the run time, without suspended time."""
-    try:
-        return float(elapsed_raw) if elapsed_raw.isdecimal() else span_s(elapsed)
-    except ValueError:
-        return None
 
 
 def _by_length(start: str, end: str, length_s: float, twice: int, intake: RecordIntake) -> tuple[float, float]:
