@@ -44,7 +44,11 @@ from bftrain_datasets.log.provenance import LogFinding, LogProvenance, Provenanc
 
 @runtime_checkable
 class LogReader(Protocol):
-    """Reads one format of scheduler records. Any module with these attributes qualifies."""
+    """Reads one format of scheduler records. Any module with these attributes qualifies.
+
+    Two attributes are optional: ``tells_units`` are the units other than nodes in the records; ``beside_others`` is
+    true if the files may be imported together with files of another format.
+    """
 
     @property
     def name(self) -> str:

@@ -12,14 +12,15 @@ Parallel jobs have a record per host only with ``accounting_summary FALSE``. Oth
 | ``task_number`` (36), ``pe_taskid`` (42) | | array task, and parallel task |
 | ``start_time`` (10), ``end_time`` (11) | yes | a start of 0: it never started |
 | ``granted_pe`` (34), ``slots`` (35) | | parallel environment and cores |
+| ``owner`` (4), ``submission_time`` (9) | | user and submission |
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from bftrain.node_units import CORE
 from bftrain_datasets.importing.findings import SkippedRow
@@ -33,13 +34,14 @@ name: Final = "sge"
 about: Final = "Grid Engine (SGE, UGE, AGE, OCS): the file accounting, as text or JSON"
 tells_units: Final = (CORE,)  # the resources in the records
 
-PLACES: Final = (0, 1, 5, 9, 10, 33, 34, 35, 41, 3, 8)  # positions of the fields in a line
-JSON_KEYS: Final = (
-    "qname", "hostname", "job_number", "start_time", "end_time", "granted_pe", "slots", "task_number", "pe_taskid",
-    "owner", "submission_time",
-)  # fmt: skip
-NUMBERS: Final = (5, 8, 9, 10, 11, 34, 35)  # positions of numbers
-LEAST_FIELDS: Final = 36  # number of fields up to the task number; version 6 has 45 fields, other versions have more
+# Keys in JSON, and positions in a line
+FIELDS: Final = {
+    "qname": 0, "hostname": 1, "owner": 3, "job_number": 5, "submission_time": 8, "start_time": 9, "end_time": 10,
+    "granted_pe": 33, "slots": 34, "task_number": 35, "pe_taskid": 41,
+}  # fmt: skip
+REQUIRED: Final = ("qname", "hostname", "job_number", "start_time", "end_time")
+NUMBERS: Final = (5, 8, 9, 10, 11, 34, 35)  # positions that have a number in every record
+LEAST_FIELDS: Final = 36  # fields up to the task number, which all versions have
 NOTHING: Final = frozenset({"", "NONE", "0", "UNKNOWN", "undefined", "None"})
 COMMENT: Final = "#"
 ACCOUNTING: Final = "acct"  # the type of accounting records in the file "reporting"
@@ -48,24 +50,8 @@ ONE_HOST: Final = frozenset({"smp", "threads", "threaded", "thread", "shm", "sha
 MOST_WAITING: Final = 1 << 16  # parallel jobs that may still get a record for another host
 LONGEST_MS: Final = 14  # digits; longer epochs are in microseconds (version 9)
 
-
-_picked = itemgetter(*PLACES)
-
-
-class _Record(NamedTuple):
-    """Fields of a record, as written."""
-
-    queue: str
-    host: str
-    job: str
-    start: str
-    end: str
-    environment: str
-    slots: str
-    task: str
-    slave: str
-    owner: str
-    submitted: str
+_Record = Mapping[str, str]  # the fields as written
+_picked = itemgetter(*FIELDS.values())
 
 
 def recognises(head: bytes) -> bool:
@@ -140,15 +126,15 @@ def _lines(file: RawFile) -> Iterator[tuple[int, _Record | None]]:
         if len(fields) < LEAST_FIELDS:
             yield number, None
             continue
-        fields += [""] * (max(PLACES) + 1 - len(fields))
-        yield number, _Record._make(_picked(fields))
+        fields += [""] * (FIELDS["pe_taskid"] + 1 - len(fields))
+        yield number, dict(zip(FIELDS, _picked(fields), strict=True))
 
 
 def _objects(file: RawFile, intake: RecordIntake) -> Iterator[tuple[int, _Record | None]]:
     for number, fields in records(file, intake):
         if fields.get("type", ACCOUNTING) == ACCOUNTING:
-            known = all(key in fields for key in JSON_KEYS[:5])
-            yield number, _Record(*(str(fields.get(key, "")) for key in JSON_KEYS)) if known else None
+            is_complete = all(key in fields for key in REQUIRED)
+            yield number, {key: str(fields.get(key, "")) for key in FIELDS} if is_complete else None
         else:
             intake.row(number)
             intake.set_aside("other_record")
@@ -167,10 +153,11 @@ def _in_seconds(text: str) -> str:
 def _add_job(record: _Record | None, parallel: _ParallelJobs, intake: RecordIntake) -> None:
     if record is None:
         raise SkippedRow("malformed")
-    start_s, end_s = moments(partial(_time, intake=intake), record.start, record.end)
-    job = record.job if record.task in NOTHING else f"{record.job}[{record.task}]"
-    host, slots = record.host.strip(), count_of(record.slots)
-    spread, is_slave = record.environment not in NOTHING | ONE_HOST and slots > 1, record.slave not in NOTHING
+    start_s, end_s = moments(partial(_time, intake=intake), record["start_time"], record["end_time"])
+    job, task, slave = record["job_number"], record["task_number"], record["pe_taskid"]
+    job = job if task in NOTHING else f"{job}[{task}]"
+    host, slots = record["hostname"].strip(), count_of(record["slots"])
+    may_spread, is_slave = record["granted_pe"] not in NOTHING | ONE_HOST and slots > 1, slave not in NOTHING
     end_s = 0.0 if end_s is None else end_s
 
     def used() -> None:
@@ -180,14 +167,14 @@ def _add_job(record: _Record | None, parallel: _ParallelJobs, intake: RecordInta
             parallel.master(job, start_s or 0.0, end_s, slots)  # the job may have more hosts
 
     intake.job(
-        f"{job} {record.slave}" if is_slave else job,
+        f"{job} {slave}" if is_slave else job,
         start_s,
         end_s,
         "" if host in NOTHING else host,
         count=1,
-        queue=record.queue,
-        units=((host, 1 if spread or is_slave else max(slots, 1)),),
-        user=record.owner,
-        submit_s=intake.clock.uncounted(_in_seconds(record.submitted)) or None,
-        on_use=used if is_slave or spread else None,
+        queue=record["qname"],
+        units=((host, 1 if may_spread or is_slave else max(slots, 1)),),
+        user=record["owner"],
+        submit_s=intake.clock.uncounted(_in_seconds(record["submission_time"])) or None,
+        on_use=used if is_slave or may_spread else None,
     )
