@@ -72,6 +72,7 @@ XDMOD_COLUMNS: Final = (
     "ncpus", "reqcpus", "reqmem", "reqtres", "alloctres", "timelimit", "nodelist", "jobname",
 )
 # fmt: on
+# Columns whose text may contain the separator
 FREE_TEXT: Final = frozenset({"jobname", "comment", "admincomment", "systemcomment", "workdir", "submitline", "reason"})
 ALIASES: Final = {
     "job_id": "jobid",
@@ -98,7 +99,7 @@ JOB_COLUMNS: Final = (
     "alloctres", "alloccpus", "user", "submit",
 )  # fmt: skip
 tells_units: Final = (GPU, CORE)  # the resources in the records
-NEEDED: Final = ("start", "end")
+NEEDED: Final = frozenset({"jobid", "start", "end"})
 WANTED: Final = "JobID, Start, End, NodeList and, if available, State, Partition and NNodes"
 SEPARATORS: Final = "|\t;,"
 MARKDOWN_RULE: Final = ("|--", "| --", "|:-", "| :-")  # the line below a header
@@ -132,7 +133,7 @@ class _Layout:
         self.units = {GPU: "alloctres" in self.places, CORE: bool({"alloctres", "alloccpus"} & self.places.keys())}
 
     def complete(self) -> bool:
-        return "jobid" in self.places and all(column in self.places for column in NEEDED)
+        return self.places.keys() >= NEEDED
 
     def cells(self, line: str) -> list[str] | None:
         """Return the cells of a line, or None if they do not fit the columns."""
@@ -146,11 +147,10 @@ class _Layout:
 
     def torn(self, line: str) -> list[str] | None:
         """Return the cells of a line with separators in its node set or only free-text column."""
-        cells = line.split(self.separator)
+        # Commas in brackets are part of a node set, as in n[1,3]
+        cells = _COMMA.split(line) if self.separator == "," else line.split(self.separator)
         if self.closed and not cells[-1]:
             cells.pop()
-        if self.separator == ",":  # outside of brackets, as in n[1,3]
-            cells = _COMMA.split(line)
         surplus = len(cells) - self.width
         if not surplus:
             return cells
@@ -189,7 +189,10 @@ def _is_time(text: str) -> bool:
 
 
 def recognises(head: bytes) -> bool:
-    """Return whether one of the first lines is a sacct header, or the first line a headerless row."""
+    """Return whether one of the first lines is a sacct header, or the first line a headerless row.
+
+    Also true for columns cut to a width, which ``read`` rejects with advice.
+    """
     lines = first_lines(head)[:HEADER_WITHIN]
     headers = [header for header in map(_header_of, lines) if header and names_slurm_jobs(header.written)]
     if headers or any(_headless(line) for line in lines[:1]):
