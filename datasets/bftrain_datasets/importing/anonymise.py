@@ -2,7 +2,7 @@
 
 Nodes are renamed by a keyed hash. A node has the same pseudonym in all logs anonymised with the same key, and the names
 cannot be guessed by trial. Nodes are sorted by pseudonym, because the old order may reveal their place in the machine.
-Only figures are kept from the log's provenance.
+Only figures, and the name of a built-in reader or generator, are kept from the log's provenance.
 """
 
 from __future__ import annotations

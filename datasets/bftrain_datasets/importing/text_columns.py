@@ -179,12 +179,12 @@ def _splits_lines(block: bytes) -> bool:
 
 
 def chosen(column: Column, rows: NDArray[np.bool_]) -> Column:
-    """Return some of the cells."""
+    """Return the cells in a mask of rows."""
     return column.filter(arrow_of(rows))
 
 
 def merged(columns: Sequence[Column], more: Sequence[Sequence[str]], order: NDArray[np.int64]) -> list[Column]:
-    """Return the columns with further rows appended."""
+    """Return the columns with further rows appended, in this order of all rows."""
     further = [arrow_texts(cells) for cells in zip(*more, strict=True)]
     whole = [pa.concat_arrays(pair) for pair in zip(columns, further, strict=True)] if columns else further
     return [column.take(arrow_of(order)) for column in whole]

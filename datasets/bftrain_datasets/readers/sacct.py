@@ -8,7 +8,7 @@ have any order. Files without a header have the columns of Open XDMoD, or of ``-
 | ``JobID`` | yes | steps such as ``12.batch`` are skipped |
 | ``Start``, ``End`` | yes | epochs or local times; ``Unknown`` while the job waits or runs |
 | ``NodeList`` | yes | node set, such as ``n[1-4]`` |
-| ``State`` | | tells running, waiting, preempted and failed jobs |
+| ``State`` | | running, waiting and preempted jobs, and node failures |
 | ``Partition`` | | partition |
 | ``NNodes`` | | checked against ``NodeList``; the size with ``--counts`` |
 | ``ElapsedRaw``, ``Elapsed`` | | resolves local times that a clock shows twice |
