@@ -39,7 +39,7 @@ from bftrain_datasets.log.idle_doubts import (
     late_starts,
 )
 from bftrain_datasets.log.measures import down_node_s
-from bftrain_datasets.log.provenance import LogFinding, LogProvenance, ProvenanceSource, tellable
+from bftrain_datasets.log.provenance import LogFinding, LogProvenance, ProvenanceSource
 
 
 @runtime_checkable
@@ -238,10 +238,13 @@ def import_files(
     _doubt_failed_nodes(log, intake)
     quiet = all_idle(log, 0.0)
     findings = ordered((*intake.findings(), *suspicions(log, quiet, options.downtime_after_s)))
-    names = {each.name for each in findings}
-    downtime = [(begin_s, end_s) for begin_s, end_s in quiet if end_s - begin_s > options.downtime_after_s]
-    by_counts = "which_unknown" in names
-    doubtful = doubtful_times(log, censored=CENSORED_END in names, by_counts=by_counts, downtime=downtime, late=late)
+    doubtful = doubtful_times(
+        log,
+        censored=intake.has(CENSORED_END),
+        by_counts=intake.has("which_unknown"),
+        downtime=[(begin_s, end_s) for begin_s, end_s in quiet if end_s - begin_s > options.downtime_after_s],
+        late=late,
+    )
     rows = intake.rows()
     _doubt_missing_rows(log, intake)
     provenance = LogProvenance(
@@ -292,19 +295,16 @@ def _read(
     path: Path, intake: RecordIntake, tell: Callable[[int], object] | None, before: str
 ) -> tuple[str, ProvenanceSource]:
     """Read one file; return its format and provenance. Raises ``BadInput`` if the format differs from ``before``."""
-    piped = str(path) == STDIN
-    where = "stdin" if piped else str(path)
-    # Without folders, because the name is part of the provenance
-    intake.begin_file("stdin" if piped else tellable(path.name))
-    with RawFile(None if piped else path, intake, tell) as file:
-        options = intake.options
+    with RawFile(None if str(path) == STDIN else path, intake, tell) as file:
+        intake.begin_file(file.name)
+        options, where = intake.options, file.where
         wanted = options.format or ("jobs" if options.map or options.preset else None)
         reader = reader_for(file.head, where, wanted, options.columns)
         beside = bool(getattr(reader, "beside_others", False))
         if before and not beside and reader.name != before:
             fix = "import one format at a time"
             raise BadInput(f"this file has the format {reader.name}, the previous files {before}", where=where, fix=fix)
-        _check_unit(reader, intake.options.unit, where)
+        _check_unit(reader, options.unit, where)
         try:
             reader.read(file, intake)
             intake.settle()
