@@ -385,7 +385,8 @@ def _odd_times(
     twice = intake.clock.twice
     start_s, end_s = moments(partial(moment_of, seconds=intake.clock.seconds), start, end)
     if intake.clock.twice != twice and start_s is not None and end_s is not None and start_s + end_s > 0:
-        length_s = float(elapsed_raw) if elapsed_raw.isdecimal() else span_s(elapsed)  # without suspended time
+        # Run times exclude suspended time
+        length_s = float(elapsed_raw) if elapsed_raw.isdecimal() else span_s(elapsed)
         if length_s is not None:
             return _by_length(start, end, length_s, twice, intake)
     return start_s, end_s
