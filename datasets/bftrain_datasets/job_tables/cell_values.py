@@ -1,4 +1,4 @@
-"""Cells of a table of jobs as numbers or texts: times, durations, counts and nodes, in guessed or given units.
+"""Values of a table's cells: times, durations, counts, names and nodes, in guessed or given units.
 
 A column is an array of numbers, or an Arrow array of texts. A list in a cell becomes a text with one line per entry.
 """
@@ -100,7 +100,7 @@ def span_unit(cells: Iterable[object]) -> str | None:
 
 
 def node_form(cells: Iterable[object]) -> str | None:
-    """Guess the notation of nodes; None if every cell is a plain number, which is a count."""
+    """Guess the notation of nodes; None if there are no cells, or all are plain numbers, which are counts."""
     known = [cell for cell in cells if not is_nothing(cell)]
     if not known or numbers_in(known):
         return None
@@ -164,8 +164,7 @@ def _span_number(cell: object) -> float | None:
     """Return a duration as a number, also with a decimal comma; a comma before three digits separates thousands."""
     if not isinstance(cell, str):
         return number_of(cell)
-    plain = _without_commas(cell)
-    return number_of(_DECIMAL_COMMA.sub(r"\1.\2", plain))
+    return number_of(_DECIMAL_COMMA.sub(r"\1.\2", _without_commas(cell)))
 
 
 def _span(cell: str, factor: float) -> float:

@@ -48,9 +48,10 @@ NAMES: Final[Mapping[str, str]] = {
     "job": "jobid idjob jobidraw job jid cobaltjobid jobnumber allocationid id jobname",
     "partition": "partition queue queuename class vc",
 }
-RESERVATION: Final = frozenset({"name", "nodenames", "flags"})  # columns of Slurm's reservations, which are not jobs
-PER_NODE: Final = ("cores", "gpus")
-OF_UNIT: Final = {GPU: "gpus", CORE: "cores"}
+RESERVATION_COLUMNS: Final = frozenset({"name", "nodenames", "flags"})  # Slurm's reservations are not jobs
+PER_NODE: Final = ("cores", "gpus")  # meanings whose unit is the number per node
+MEANING_OF_UNIT: Final = {GPU: "gpus", CORE: "cores"}
+_BY_NAME: Final = "by its name"
 _UNITS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(TIMES, (cell_values.ISO, *cell_values.EPOCHS)),
     **dict.fromkeys(SPANS, (cell_values.TEXT, *cell_values.SPANS)),
@@ -64,7 +65,7 @@ FIX: Final = "--map start=COL,end=COL|elapsed=COL,nodes=COL|count=COL; --explain
 
 @dataclass(frozen=True, slots=True)
 class ColumnUse:
-    """A column and its meaning; ``unit`` is its notation, ``why`` the reason for this choice."""
+    """A column and its meaning; ``unit`` is its unit or notation, ``why`` the reason for this choice."""
 
     meaning: str
     column: str
@@ -76,8 +77,9 @@ class ColumnUse:
 class TableMap:
     """The meanings of a table's columns.
 
-    ``relative`` times count from zero; ``unit_counted`` is what is idle: a node, GPU or core. If jobs will be
-    rescheduled, their starts are not required, and ``to_schedule`` is the meaning of the size: ``count`` or ``cores``.
+    With ``relative``, times count from zero instead of 1970. ``unit_counted`` is what is idle: a node, GPU or core. If
+    jobs will be rescheduled, their starts are not required, and ``to_schedule`` is the meaning of their size: ``count``
+    or ``cores``.
     """
 
     uses: Mapping[str, ColumnUse]
@@ -97,7 +99,7 @@ class TableMap:
 
     @property
     def by_count(self) -> bool:
-        """Whether only each job's number of nodes is known."""
+        """Whether the table has no node names."""
         return "nodes" not in self
 
     def unit(self, meaning: str) -> str:
@@ -105,13 +107,13 @@ class TableMap:
         return self.uses[meaning].unit if meaning in self.uses else ""
 
     def per_node(self) -> tuple[str, int] | None:
-        """Return whether cores or GPUs determine the node count, and their number per node, or ``None``."""
+        """Return the meaning that determines the node count, and its number per node, or ``None``."""
         known = (each for each in PER_NODE if each in self and self.unit(each).isdecimal())
         return next(((each, int(self.unit(each))) for each in known), None)
 
     def missing(self) -> list[str]:
         """Return descriptions of the missing required data."""
-        known, units = self.uses.keys(), OF_UNIT.get(self.unit_counted)
+        known, units = self.uses.keys(), MEANING_OF_UNIT.get(self.unit_counted)
         is_sized = bool({"nodes", "count"} & known) or self.per_node() is not None
         if self.to_schedule:
             lasts = "elapsed" in self or ("end" in self and bool({"start", "wait"} & known))
@@ -140,7 +142,7 @@ def columns_named(names: Sequence[str]) -> TableMap:
 
 def recognised(names: Sequence[str]) -> bool:
     """Return whether these are columns of a table of jobs, and not of Slurm's reservations."""
-    return not {name.lower() for name in names} >= RESERVATION and not columns_named(names).missing()
+    return not {name.lower() for name in names} >= RESERVATION_COLUMNS and not columns_named(names).missing()
 
 
 def public_set_of(names: Sequence[str]) -> PublicSet | None:
@@ -152,19 +154,18 @@ def public_set_of(names: Sequence[str]) -> PublicSet | None:
 def choose(
     names: Sequence[str],
     sample: Mapping[str, Sequence[Any]],
+    public_set: PublicSet | None,
     wanted: Sequence[str],
-    set_name: str | None,
     where: str,
-    unit: str = NODE,
-    to_schedule: str = "",
+    unit: str,
+    to_schedule: str,
 ) -> TableMap:
     """Return the meaning of each column: from options, from a public set, or from its name and first rows."""
-    known = named_set(set_name) if set_name else public_set_of(names)
-    if known is None:
+    if public_set is None:
         uses = _by_name(names)
     else:
-        columns = _present(known.columns, names) if known.fits(names) else known.columns
-        uses = _of_entries(columns, names, f"column of {known.name}", where)
+        columns = _present(public_set.columns, names) if public_set.fits(names) else public_set.columns
+        uses = _of_entries(columns, names, f"column of {public_set.name}", where)
     given = _entries(wanted)
     uses = {**uses, **_of_entries(given, names, "--map", where)}
     if "count" in given and "nodes" not in given:
@@ -173,12 +174,11 @@ def choose(
     if twice is not None:
         raise BadInput(f"two columns have the name '{twice}'", where=where, fix="rename one in the header")
     uses = _by_values(uses, sample)
-    times = {use.unit for meaning, use in uses.items() if meaning in TIMES}
     made = TableMap(
         uses=uses,
         names=tuple(names),
-        public_set=known,
-        relative=_relative(uses, sample, times),
+        public_set=public_set,
+        relative=_relative(uses, sample),
         unit_counted=unit,
         to_schedule=to_schedule,
     )
@@ -191,7 +191,7 @@ def choose(
 
 
 def miss_text(found: TableMap) -> str:
-    """Return a message with the recognised and the missing columns of a table."""
+    """Return a message with the recognised, the missing and the other columns of a table."""
     known = ", ".join(f"{use.column} = {meaning}" for meaning, use in found.uses.items()) or "no column"
     others = [name for name in found.names if name not in found.columns]
     rest = f"; other columns: {', '.join(others[:12])}" if others else ""
@@ -208,6 +208,7 @@ def named_set(name: str) -> PublicSet:
 
 
 def _present(columns: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Return the columns that the table has; a field of a nested record only needs the record."""
     plain = {name.lower() for name in names}
     roots = {name.partition(".")[0] for name in plain}
     return {
@@ -218,6 +219,7 @@ def _present(columns: Mapping[str, str], names: Sequence[str]) -> dict[str, str]
 
 
 def _entries(wanted: Sequence[str]) -> dict[str, str]:
+    """Parse ``--map`` into columns by meaning, each with its unit as written."""
     found: dict[str, str] = {}
     for entry in wanted:
         meaning, equals, column = entry.partition("=")
@@ -267,7 +269,7 @@ def _by_name(names: Sequence[str]) -> dict[str, ColumnUse]:
     for meaning, known in NAMES.items():
         column = next((plain[each] for each in known.split() if each in plain), None)
         if column is not None:
-            uses[meaning] = ColumnUse(meaning, column, "", "by its name")
+            uses[meaning] = ColumnUse(meaning, column, "", _BY_NAME)
     return uses
 
 
@@ -277,8 +279,7 @@ def _by_values(uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]
     nodes = found.get("nodes")
     if nodes is not None and not nodes.unit:
         form = cell_values.node_form(sample.get(nodes.column, ()))
-        named = nodes.why != "by its name"
-        if form is None and not named:
+        if form is None and nodes.why == _BY_NAME:
             del found["nodes"]
             if "count" not in found and cell_values.numbers_in(sample.get(nodes.column, ())):
                 found["count"] = replace(nodes, meaning="count", why="by its name, and its numbers")
@@ -287,7 +288,7 @@ def _by_values(uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]
             if "count" in found and found["count"].column == nodes.column:
                 del found["count"]
     for meaning, use in tuple(found.items()):
-        if meaning == "partition" and use.why == "by its name" and use.column.lower() == "queue":
+        if meaning == "partition" and use.why == _BY_NAME and use.column.lower() == "queue":
             if cell_values.numbers_in(sample.get(use.column, ())):
                 del found[meaning]  # a waiting time
         elif not use.unit and meaning in (*TIMES, *SPANS):
@@ -297,19 +298,18 @@ def _by_values(uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]
 
 
 def _guessed(use: ColumnUse, uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]]) -> tuple[str, str]:
+    """Return the unit of times or durations, and the reason for it."""
     cells = sample.get(use.column, ())
     if use.meaning in TIMES:
         unit = cell_values.time_unit(cells)
-        return (
-            unit or "s",
-            f"its first rows are {'ISO times' if unit == cell_values.ISO else 'epochs' if unit else 'empty'}",
-        )
+        content = "ISO times" if unit == cell_values.ISO else "epochs" if unit else "empty"
+        return unit or "s", f"its first rows are {content}"
     unit = cell_values.span_unit(cells)
     plain = _PLAIN.sub("", use.column.lower())
     if unit != "s":
         return unit or "s", "its first rows are spans" if unit else "its first rows are empty"
     if plain.endswith(("timelimitraw", "minutes", "min", "mins")):
-        return "min", "by its name"
+        return "min", _BY_NAME
     if use.meaning == "elapsed" and {"start", "end"} <= uses.keys():
         return _by_difference(cells, uses, sample)
     return "s", "numbers"
@@ -336,14 +336,12 @@ def _by_difference(
     return (unit, "equals end minus start") if unit else ("s", "numbers, not end minus start")
 
 
-def _relative(uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]], units: set[str]) -> bool:
-    if units == {cell_values.ISO}:
-        return False
-    found: list[float] = []
+def _relative(uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]]) -> bool:
+    """Return whether starts and ends are too small for seconds since 1970."""
+    times_s: list[float] = []
     for meaning in ("start", "end"):
-        if meaning in uses and uses[meaning].unit in cell_values.EPOCHS:
-            factor = cell_values.EPOCHS[uses[meaning].unit]
-            found += [
-                each * factor for each in cell_values.numbers_in(sample.get(uses[meaning].column, ())) if each > 0
-            ]
-    return bool(found) and median(found) < SMALLEST_EPOCH_S
+        factor = cell_values.EPOCHS.get(uses[meaning].unit) if meaning in uses else None
+        if factor is not None:
+            numbers = cell_values.numbers_in(sample.get(uses[meaning].column, ()))
+            times_s += [number * factor for number in numbers if number > 0]
+    return bool(times_s) and median(times_s) < SMALLEST_EPOCH_S

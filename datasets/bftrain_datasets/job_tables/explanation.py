@@ -27,7 +27,7 @@ NODES_SHOWN: Final = 4
 
 
 class TableExplanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The ``columns`` with meaning, column, unit and reason; ``unused`` columns; and ``rows``, the first jobs."""
+    """The ``columns`` with meaning, unit and reason, the ``unused`` columns, and ``rows``, the first jobs as parsed."""
 
     public_set: str | None
     timezone: str
@@ -37,7 +37,7 @@ class TableExplanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain(path: Path | None, options: ImportOptions) -> TableExplanation:
-    """Return how a table of jobs would be read; ``None`` is standard input."""
+    """Return the interpretation of a table of jobs; a ``path`` of ``None`` is standard input."""
     tally = FindingsTally()
     with RawFile(path, tally) as file:
         tally.file = file.name
@@ -62,30 +62,30 @@ def explain(path: Path | None, options: ImportOptions) -> TableExplanation:
 
 
 def _first_rows(table: JobTableReader) -> list[dict[str, Any]]:
-    for batch in table.rows.batches(table.map.columns):
-        few = batch.first(ROWS_SHOWN)
-        jobs = table.jobs(few)
-        texts = {meaning: table.texts(few, meaning) for meaning in ("state", "user", "partition")}
-        words = {meaning: column.cells() for meaning, column in texts.items() if column is not None}
-        numbers = {meaning: table.counts(few, meaning) for meaning in ("cores", "gpus") if meaning in table.map}
-        submit = table.times(few, "submit")
-        names = table.names(few)
-        nodes = jobs.nodes.fill_null(EMPTY).to_pylist() if jobs.nodes is not None else [""] * len(jobs)
-        found = []
-        for row, text in enumerate(nodes):
-            shown = {
-                "line": int(jobs.lines[row]),
-                "job": names[row],
-                "submit": _moment(submit[row]),
-                "start": _moment(jobs.start[row]),
-                "end": "still runs" if math.isinf(jobs.end[row]) and jobs.end[row] > 0 else _moment(jobs.end[row]),
-                "nodes": _nodes(text, table) or str(int(jobs.count[row])),
-                **{meaning: int(values[row]) for meaning, values in numbers.items()},
-                **{meaning: values[row] for meaning, values in words.items()},
-            }
-            found.append(shown)
-        return found
-    return []
+    batch = next(table.rows.batches(table.map.columns), None)
+    if batch is None:
+        return []
+    few = batch.first(ROWS_SHOWN)
+    jobs = table.jobs(few)
+    texts = {meaning: table.texts(few, meaning) for meaning in ("state", "user", "partition")}
+    words = {meaning: column.cells() for meaning, column in texts.items() if column is not None}
+    numbers = {meaning: table.counts(few, meaning) for meaning in ("cores", "gpus") if meaning in table.map}
+    submit = table.times(few, "submit")
+    names = table.names(few)
+    nodes = jobs.nodes.fill_null(EMPTY).to_pylist() if jobs.nodes is not None else [""] * len(jobs)
+    return [
+        {
+            "line": int(jobs.lines[row]),
+            "job": names[row],
+            "submit": _moment(submit[row]),
+            "start": _moment(jobs.start[row]),
+            "end": "still runs" if jobs.end[row] == math.inf else _moment(jobs.end[row]),
+            "nodes": _nodes(text, table) or str(int(jobs.count[row])),
+            **{meaning: int(values[row]) for meaning, values in numbers.items()},
+            **{meaning: values[row] for meaning, values in words.items()},
+        }
+        for row, text in enumerate(nodes)
+    ]
 
 
 def _moment(time_s: np.float64) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from bftrain_datasets.importing.text_columns import first_lines
@@ -14,9 +12,8 @@ from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock
 
 _KNOWN_ENOUGH: Final = 2  # recognised columns from which a file counts as a job table
 _LEAST_COLUMNS: Final = 2
-# Minimum number of cells in a headerless row
-_LEAST_CELLS: Final = 3
-_SHOWN: Final = 6
+_LEAST_CELLS: Final = 3  # of a row without a header line
+_SHOWN: Final = 6  # column names in a message
 _COMPARED_LINES: Final = 5  # lines to compare with the patterns of unsupported records
 _MAP: Final = "--format jobs --map start={0},end={0}|elapsed={0},nodes={0}|count={0}"
 _COLUMNS: Final = "--columns JobID,Start,End,NNodes,NodeList,State, in column order"
@@ -54,7 +51,7 @@ _OTHER_FILES: Final = (
 
 
 def near_miss(head: bytes) -> tuple[str, str] | None:
-    """Return the problem and advice; None if the file does not resemble a table."""
+    """Return the problem and advice; None if the file resembles neither a table nor a known format."""
     lines = first_lines(head)
     for start, problem, fix in _OTHER_FILES:
         if any(re.match(start, line) for line in lines[:_COMPARED_LINES]):
@@ -99,7 +96,7 @@ def _some(names: list[str] | tuple[str, ...]) -> str:
 
 def _is_time(cell: str) -> bool:
     """Return whether a cell is a time after 1970, written as an epoch or as a date."""
-    read: Callable[[str], float] = RecordClock().seconds
-    with suppress(ValueError):
-        return len(cell) > len("2026") and read(cell) >= SMALLEST_EPOCH_S
-    return False
+    try:
+        return len(cell) > len("2026") and RecordClock().seconds(cell) >= SMALLEST_EPOCH_S
+    except ValueError:
+        return False

@@ -1,4 +1,4 @@
-"""Conversion of tables to jobs: interpret the columns of any table, and yield batches of jobs."""
+"""Conversion of tables to jobs: choose and interpret the columns of any table, and yield batches of jobs."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ from bftrain_datasets.importing.states import JobState, apply_job_states, job_st
 from bftrain_datasets.importing.text_columns import Texts, by_text, coded, contains
 from bftrain_datasets.job_tables import cell_values
 from bftrain_datasets.job_tables.cell_values import Cells
-from bftrain_datasets.job_tables.column_choice import OF_UNIT, TableMap, choose, named_set, public_set_of
+from bftrain_datasets.job_tables.column_choice import MEANING_OF_UNIT, TableMap, choose, named_set, public_set_of
 from bftrain_datasets.job_tables.tables import ColumnBatch, JsonTable, TableRows, open_table
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.arrow_arrays import Column, numpy_of
 from bftrain_datasets.log.time_formats import RecordClock
 
-# States in Slurm's database
+# Numbers of states in tables of Slurm's database, which have the column ``id_job``
 SLURM_CODES: Final = {
     "0": "PENDING", "1": "RUNNING", "2": "SUSPENDED", "7": "NODE_FAIL", "8": "PREEMPTED", "9": "BOOT_FAIL",
 }  # fmt: skip
 _STEP: Final = re.compile(r"\d+(?:_\d+|\+\d+)?\.(?:batch|extern|interactive|\d+)\Z")
 _LAST_NUMBER: Final = re.compile(r"\d+\Z")
-REASONS: Final = ("other_record", "not_selected")
+_STEP_ROW, _OTHER_CLUSTER = 0, 1  # indices in REASONS
+REASONS: Final = ("other_record", "not_selected")  # why rows are skipped
 
 
 @dataclass(slots=True)
@@ -57,7 +58,9 @@ class JobTableReader:
 
     def batches(self) -> Iterator[tuple[ColumnBatch, JobTable]]:
         """Yield all rows, unchanged and as jobs."""
-        for batch in self.rows.batches(self.map.columns, self._shared_list()):
+        if isinstance(self.rows, JsonTable):
+            self.rows.lists = self._list_of_nodes()
+        for batch in self.rows.batches(self.map.columns):
             yield batch, self.jobs(batch)
         pa.default_memory_pool().release_unused()  # otherwise tens of megabytes remain allocated
 
@@ -107,7 +110,7 @@ class JobTableReader:
         reason = np.full(batch.lines.size, -1, dtype=np.int8)
         if names is not None and not isinstance(names, np.ndarray):
             steps = np.flatnonzero(contains(names, ".")).tolist()
-            reason[[row for row in steps if _STEP.match(names[row].as_py())]] = 0
+            reason[[row for row in steps if _STEP.match(names[row].as_py())]] = _STEP_ROW
         self._choose_cluster(batch, reason)
         by_units = self.unit != NODE and self.map.by_count
         return JobTable(
@@ -116,7 +119,7 @@ class JobTableReader:
             start=start,
             end=end,
             nodes=nodes,
-            count=self.counts(batch, OF_UNIT[self.unit]) if by_units else self.sizes(batch, nodes),
+            count=self.counts(batch, MEANING_OF_UNIT[self.unit]) if by_units else self._sizes(batch, nodes),
             queue=self.texts(batch, "partition"),
             user=self.texts(batch, "user"),
             submit=self.times(batch, "submit") if "submit" in self.map else None,
@@ -128,9 +131,9 @@ class JobTableReader:
             most=self._most(batch),
         )
 
-    def _shared_list(self) -> str:
-        """Return the name of the list of records with a job's nodes and the units used on each, or an empty text."""
-        meaning = OF_UNIT.get(self.unit, "")
+    def _list_of_nodes(self) -> str:
+        """Return the name of the JSON list with a job's nodes and the units used on each, or an empty text."""
+        meaning = MEANING_OF_UNIT.get(self.unit, "")
         if meaning not in self.map or "nodes" not in self.map:
             return ""
         of_nodes, of_units = (self.map.uses[each].column.rpartition(".")[0] for each in ("nodes", meaning))
@@ -138,8 +141,8 @@ class JobTableReader:
 
     def _units(self, batch: ColumnBatch) -> list[Units]:
         """Return for each row the GPUs or cores used, in total or by node."""
-        meaning, shared = OF_UNIT[self.unit], self._shared_list()
-        if not shared:
+        meaning = MEANING_OF_UNIT[self.unit]
+        if not self._list_of_nodes():
             totals: list[Units] = np.maximum(self.counts(batch, meaning), 0).tolist()
             return totals
         keys = [self.map.uses[each].column.rpartition(".")[2] for each in ("nodes", meaning)]
@@ -150,8 +153,8 @@ class JobTableReader:
             for cell in batch.lists
         ]
 
-    def sizes(self, batch: ColumnBatch, nodes: Column | None) -> NDArray[np.int64]:
-        """Return each job's number of nodes, if known."""
+    def _sizes(self, batch: ColumnBatch, nodes: Column | None) -> NDArray[np.int64]:
+        """Return each job's number of nodes; 0 if unknown, or if only the names are needed."""
         if "count" in self.map:
             return self.counts(batch, "count")
         whole = self.map.per_node()
@@ -164,7 +167,10 @@ class JobTableReader:
         return by_text(coded(nodes), lambda text: size_of(text, expand), np.int64)
 
     def _most(self, batch: ColumnBatch) -> NDArray[np.int64] | None:
-        """Return the largest number of nodes that each job may have used, if only processors are known."""
+        """Return the largest number of nodes that each job may have used, if only its cores or GPUs are known.
+
+        It is 0 if these fill whole nodes.
+        """
         whole = self.map.per_node()
         if self.unit != NODE or whole is None or {"count", "nodes"} & self.map.uses.keys():
             return None
@@ -178,8 +184,7 @@ class JobTableReader:
         if "start" not in self.map:
             waited = self.times(batch, "submit") + self.spans(batch, "wait")
             start = np.where(np.isnan(waited), end - elapsed_s, waited)
-            # The starts are the result of the schedule
-            if self.map.to_schedule:
+            if self.map.to_schedule:  # any start will do: the schedule replaces it
                 start = np.where(np.isnan(start), self.times(batch, "submit"), start)
         return start, np.where(np.isnan(end), start + elapsed_s, end)
 
@@ -200,7 +205,7 @@ class JobTableReader:
         if wanted in ALL_CLUSTERS:
             return
         if wanted:
-            reason[by_text(names, lambda name: name != wanted, np.bool_) & (reason < 0)] = 1
+            reason[by_text(names, lambda name: name != wanted, np.bool_) & (reason < 0)] = _OTHER_CLUSTER
             return
         if len(self.clusters) > 1:
             some = sorted(self.clusters)
@@ -227,15 +232,14 @@ def read_table(
 ) -> JobTableReader:
     """Return the table and its column meanings.
 
-    Times with no zone use the zone of ``clock`` or of the public set.
+    Times with no zone use the zone of the public set unless an option sets one, otherwise the zone of ``clock``.
     """
     rows = open_table(file, tally, options.columns)
-    if isinstance(rows, JsonTable):
-        known = named_set(options.preset) if options.preset else public_set_of(rows.names)
-        rows.rows = known.rows if known is not None else ""
-    found = choose(rows.names, rows.sample(), options.map, options.preset, file.where, options.unit, to_schedule)
-    zone = found.public_set.zone if found.public_set is not None and options.timezone is None else None
-    if zone:
-        clock.zone = time_formats.zone(zone)
+    public_set = named_set(options.preset) if options.preset else public_set_of(rows.names)
+    if public_set is not None and isinstance(rows, JsonTable):
+        rows.rows = public_set.rows
+    if public_set is not None and public_set.zone and options.timezone is None:
+        clock.zone = time_formats.zone(public_set.zone)
+    chosen = choose(rows.names, rows.sample(), public_set, options.map, file.where, options.unit, to_schedule)
     sized = options.counts or options.unit != NODE or bool(to_schedule)
-    return JobTableReader(rows, found, clock, file.where, options.cluster, unit=options.unit, sized=sized)
+    return JobTableReader(rows, chosen, clock, file.where, options.cluster, unit=options.unit, sized=sized)

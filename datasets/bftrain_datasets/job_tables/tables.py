@@ -1,7 +1,7 @@
 """Tables of text, JSON or Parquet, in batches of the required columns: Arrow arrays, or numbers.
 
 JSON records are one per line, or the elements of an array, which may be a field of an object. Lines are read one by
-one. Any other JSON file is kept in memory as text, and its records are parsed one by one.
+one. Any other JSON file is kept in memory as a whole, and its records are parsed one by one.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _PIECE_BYTES: Final = 1 << 20
 _SPLIT: Final = "import a part, or write a record on each line, for example by: jq -c '.jobs[]'"
 MOST_DEPTH: Final = 5  # nesting of fields in a record
 _LISTS: Final = ("jobs", "items", "data", "records", "rows", "results")  # keys of an object that contain its records
-RESERVATIONS: Final = "slurm-reservations"  # not supported, but not jobs either
-# Keys that identify JSON of formats with their own reader: all keys in one set must be present
+RESERVATIONS: Final = "slurm-reservations"  # has no reader, but is not a table of jobs either
+# Keys that identify JSON that is not a table of jobs: all keys in one set must be present
 KNOWN_BY: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "oar": (
         frozenset({"assigned_network_address"}),
@@ -76,7 +76,7 @@ def is_json(head: bytes) -> bool:
 
 
 def format_of(head: bytes) -> str:
-    """Return the format with its own reader that the first JSON keys identify, or an empty text."""
+    """Return the format in ``KNOWN_BY`` that the first JSON keys identify, or an empty text."""
     keys = set(keys_in(head)) if is_json(head) else set[str]()
     return next((name for name, sets in KNOWN_BY.items() if any(keys >= each for each in sets)), "")
 
@@ -237,7 +237,7 @@ _AGAIN: Final = "fetch the file again"
 
 @dataclass(frozen=True, slots=True)
 class ColumnBatch:
-    """Rows of a table as columns; ``lines`` are their line numbers, ``lists`` a column of unparsed records."""
+    """Rows of a table as columns; ``lines`` are their line numbers, ``lists`` the cells of ``JsonTable.lists``."""
 
     lines: NDArray[np.int64]
     columns: Mapping[str, Cells]
@@ -262,7 +262,7 @@ class TextHeader:
         return self.separator != "|"
 
     def cells(self, lines: Iterable[str]) -> Iterator[list[str]]:
-        """Yield the cells of lines; a row with an unterminated quote is empty."""
+        """Yield the cells of each row; a row that the csv module rejects is empty."""
         if self.separator == " ":
             yield from (line.split() for line in lines)
             return
@@ -318,11 +318,11 @@ class TextTable:
             del lines[-1:]  # truncated
         rows = islice(self._header.cells(line for line in lines if line.strip()), SAMPLE_ROWS)
         whole = [cells for cells in rows if len(cells) == len(self.names)]
+        # Reversed, so the first of several columns with the same name counts
         return {name: [cells[place] for cells in whole] for place, name in reversed(list(enumerate(self.names)))}
 
-    def batches(self, columns: Sequence[str], lists: str = "") -> Iterator[ColumnBatch]:
+    def batches(self, columns: Sequence[str]) -> Iterator[ColumnBatch]:
         """Yield all rows; skip rows with another number of cells."""
-        del lists
         places, header = [self.names.index(name) for name in columns], self._header
         blocks = self._blocks()
         for first, block in blocks:
@@ -335,7 +335,8 @@ class TextTable:
             rows, others, cells = found
             lines = block.split(b"\n") if others.size else []
             for index in others.tolist():
-                self._reject(first + index, lines[index].strip())
+                if lines[index].strip():
+                    self._reject(first + index)
             yield ColumnBatch(rows + first, dict(zip(columns, cells, strict=True)))
 
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
@@ -348,10 +349,9 @@ class TextTable:
             if len(lines) > above:
                 yield first + above, lines[above]
 
-    def _reject(self, number: int, line: bytes | str) -> None:
-        if line:
-            self._tally.row(number)
-            self._tally.set_aside("malformed")
+    def _reject(self, number: int) -> None:
+        self._tally.row(number)
+        self._tally.set_aside("malformed")
 
     def _parsed(
         self, blocks: Iterable[tuple[int, bytes]], columns: Sequence[str], places: Sequence[int]
@@ -368,30 +368,30 @@ class TextTable:
                         yield text
 
         pick = itemgetter(*places, places[0])  # a tuple, even for one column
-        rows = self._header.cells(texts())
-        while True:
-            good, numbers, read = list[Any](), list[int](), False
-            for cells in islice(rows, _PARSED_AT_ONCE):
-                read = True
-                if len(cells) == len(self.names):
-                    good.append(pick(cells))
-                    numbers.append(number)
-                else:
-                    self._reject(number, "a row")
+        # A row that continues over several lines has the number of its last line
+        rows = ((number, cells) for cells in self._header.cells(texts()))
+        while some := list(islice(rows, _PARSED_AT_ONCE)):
+            good = [(line, pick(cells)) for line, cells in some if len(cells) == len(self.names)]
+            for line, cells in some:
+                if len(cells) != len(self.names):
+                    self._reject(line)
             if good:
-                found = map(column_of, zip(*good, strict=True))
-                yield ColumnBatch(np.array(numbers), dict(zip(columns, found, strict=False)))
-            if not read:
-                return
+                lines, picked = zip(*good, strict=True)
+                found = map(column_of, zip(*picked, strict=True))
+                yield ColumnBatch(np.array(lines), dict(zip(columns, found, strict=False)))
 
 
 class JsonTable:
-    """JSON records, as lines or in an array. ``rows`` is the name of a list in each record with one row per entry."""
+    """JSON records, as lines or in an array.
+
+    ``rows`` is the name of a list in each record with one row per entry, ``lists`` the name of a field that batches
+    contain unchanged. Both are set before the rows are read; an empty name means none.
+    """
 
     def __init__(self, file: RawFile, tally: FindingsTally) -> None:
         self._records = records(file, tally)
         self._first = list(islice(self._records, SAMPLE_ROWS))
-        self.rows = ""
+        self.rows = self.lists = ""
         names: dict[str, None] = {}
         for _, record in self._first:
             names.update(dict.fromkeys(leaf_names(record)))
@@ -408,7 +408,7 @@ class JsonTable:
         records = [record for _, each in self._first for record in split_rows(each, self.rows)]
         return {name: field_of(records, name) for name in self.names}
 
-    def batches(self, columns: Sequence[str], lists: str = "") -> Iterator[ColumnBatch]:
+    def batches(self, columns: Sequence[str]) -> Iterator[ColumnBatch]:
         """Yield all rows."""
         numbered = chain(self._first, self._records)
         self._first = []
@@ -417,7 +417,7 @@ class JsonTable:
             lines = np.fromiter((number for number, _ in some), dtype=np.int64, count=len(some))
             records = [row for _, row in some]
             found = {name: column_of(field_of(records, name)) for name in columns}
-            yield ColumnBatch(lines, found, field_of(records, lists) if lists else [])
+            yield ColumnBatch(lines, found, field_of(records, self.lists) if self.lists else [])
 
 
 class ParquetTable:
@@ -442,9 +442,8 @@ class ParquetTable:
             return {name: _python_cells(batch.column(name)) for name in self.names}
         return {name: [] for name in self.names}
 
-    def batches(self, columns: Sequence[str], lists: str = "") -> Iterator[ColumnBatch]:
+    def batches(self, columns: Sequence[str]) -> Iterator[ColumnBatch]:
         """Yield all rows."""
-        del lists
         row = 1
         for batch in self._batches(_ROWS_AT_ONCE, list(columns)):
             lines = np.arange(row, row + batch.num_rows, dtype=np.int64)
@@ -486,7 +485,7 @@ def _numbers(column: Any) -> NDArray[np.float64]:  # noqa: ANN401 - pyarrow has 
     return np.where(numpy_of(column.is_valid()), numpy_of(column), np.nan)
 
 
-# Read once: columns by ``names``, the first rows by ``sample``, then ``batches`` of the required columns
+# Each has the column ``names``, the first rows as ``sample``, and ``batches`` of the required columns, read once
 TableRows = TextTable | JsonTable | ParquetTable
 
 

@@ -26,7 +26,7 @@ from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.machine_nodes import nodes_in
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.job_tables.cell_values import EXPAND
-from bftrain_datasets.job_tables.column_choice import OF_UNIT, recognised
+from bftrain_datasets.job_tables.column_choice import MEANING_OF_UNIT, recognised
 from bftrain_datasets.job_tables.near_misses import near_miss
 from bftrain_datasets.job_tables.table_reading import JobTableReader, read_table
 from bftrain_datasets.job_tables.tables import PARQUET_MARK, find_header, format_of, is_json, keys_in
@@ -64,7 +64,7 @@ def read(file: RawFile, intake: RecordIntake) -> None:
 def apply_table_properties(table: JobTableReader, intake: RecordIntake) -> None:
     """Apply the table's properties to the whole import: counts only, time zone, machine size."""
     known, options = table.map.public_set, intake.options
-    each = table.map.unit(OF_UNIT.get(options.unit, ""))
+    each = table.map.unit(MEANING_OF_UNIT.get(options.unit, ""))
     intake.options = msgspec.structs.replace(
         options,
         counts=options.counts or table.map.by_count,
