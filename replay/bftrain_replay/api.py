@@ -17,6 +17,7 @@ from bftrain.values.task import TaskSpec
 from bftrain_datasets.log.eventlog import EventLog
 from bftrain_datasets.log.log_files import load_log
 from bftrain_datasets.scheduling import scheduling
+from bftrain_datasets.scheduling.jobs import read_workload
 from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
 from bftrain_replay.rounds import round_result, simulation
 from bftrain_replay.rounds.round_settings import RoundSettings
@@ -156,4 +157,4 @@ def schedule(
     3
     """
     settings = changed(settings or ScheduleSettings(), options, "schedule")
-    return run_of_schedule(scheduling.simulate(scheduling.read(log, settings), settings), str(log))
+    return run_of_schedule(scheduling.simulate(read_workload(log, settings), settings), str(log))

@@ -1,4 +1,4 @@
-"""SubmittedJobs: the rows of an SWF log or a table as seen by a main scheduler."""
+"""The jobs of an SWF log or a table as submitted to a main scheduler, and its machine."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from bftrain_datasets.job_tables.table_reading import JobTableReader, read_table
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.provenance import LogFinding, ProvenanceSource
 from bftrain_datasets.readers import swf
-from bftrain_datasets.scheduling.schedule_settings import ACTUAL, WHOLE_NODES, ScheduleSettings
+from bftrain_datasets.scheduling.schedule_settings import ACTUAL, WHOLE_NODES, ScheduleSettings, load_shares
 
+STDIN: Final = "-"
 UNLIMITED: Final = math.inf  # the job has no limit
-LEAST_S: Final = 1.0  # a job of zero length still needs its nodes
+LEAST_S: Final = 1.0  # the estimate of a job of zero length, which still needs its nodes
 NO_USER: Final = "-1"  # the job has no user
 _ROUNDING: Final = 1e-9  # tolerance of a quotient that should be whole
 
@@ -73,8 +74,9 @@ class SubmittedJobs:
 class JobWorkload:
     """Jobs, their machine, and their source.
 
-    The scheduled units are nodes, or processors of shared nodes, ``per_node`` on each node. ``header_begin_s`` is the
-    origin of times according to the log; ``unknown_shares`` are users in the shares file without jobs.
+    A node has ``cores_per_node`` processors on average. The scheduled units are nodes, or processors of shared nodes,
+    ``per_node`` on each node. ``header_begin_s`` is the origin of times according to the log; ``unknown_shares`` are
+    users in the shares file without jobs.
     """
 
     jobs: SubmittedJobs
@@ -94,18 +96,15 @@ class JobWorkload:
 
 
 def read_workload(
-    path: Path | None,
-    settings: ScheduleSettings,
-    shares: dict[str, float],
-    *,
-    tell: Callable[[int], object] | None = None,
+    path: Path | str, settings: ScheduleSettings, *, tell: Callable[[int], object] | None = None
 ) -> JobWorkload:
-    """Return the jobs of an SWF log; ``None`` is standard input. Each row is used, or skipped for a reason.
+    """Return the jobs of an SWF log or a table; ``-`` is standard input. Each row is used, or skipped for a reason.
 
     ``tell`` is called with the number of bytes read since its last call. Raises ``BadInput`` if no job is usable.
     """
+    shares = load_shares(Path(settings.shares)) if settings.shares else {}
     tally, header = FindingsTally(), swf.SwfHeader()
-    with RawFile(path, tally, tell) as file:
+    with RawFile(None if str(path) == STDIN else Path(path), tally, tell) as file:
         tally.file = file.name
         found = _rows(_records(file, settings, header, tally), settings, header, tally)
         source = file.source()
@@ -135,13 +134,13 @@ def _records(
     file: RawFile, settings: ScheduleSettings, header: swf.SwfHeader, tally: FindingsTally
 ) -> Iterator[swf.SwfRow]:
     """Yield the fields of every job: of an SWF log, or of a table with submission, run time and size."""
-    named = ImportOptions(map=listed(settings.map), preset=settings.preset or None)
-    if swf.recognises(file.head) and not (named.map or named.preset):
+    options = ImportOptions(map=listed(settings.map), preset=settings.preset or None)
+    if swf.recognises(file.head) and not (options.map or options.preset):
         return swf.rows(file.lines(), tally, header)
     shared = settings.sharing != WHOLE_NODES
     try:
         clock = time_formats.RecordClock(where=lambda: tally.where)
-        table = read_table(file, tally, named, clock, to_schedule="cores" if shared else "count")
+        table = read_table(file, tally, options, clock, to_schedule="cores" if shared else "count")
     except BadInput as error:
         if (error.where or "").startswith("--"):
             raise
@@ -156,7 +155,10 @@ def _records(
 
 
 def _table_rows(table: JobTableReader, tally: FindingsTally, per_node: int | None) -> Iterator[swf.SwfRow]:
-    """Yield the 18 fields of every job of a table; without ``per_node`` its size is the number of cores."""
+    """Yield every job of a table as the 18 fields of an SWF row, as texts and as numbers.
+
+    The number of processors is the node count times ``per_node``, or without ``per_node`` the table's cores.
+    """
     for batch, jobs in table.batches():
         submit, limit = table.times(batch, "submit"), table.spans(batch, "limit")
         with np.errstate(invalid="ignore"):
@@ -186,6 +188,7 @@ def _table_rows(table: JobTableReader, tally: FindingsTally, per_node: int | Non
 
 
 def _word(text: str) -> str:
+    """Return a text without blanks, which separate fields."""
     return "_".join(text.split()) or NO_USER
 
 
@@ -232,7 +235,7 @@ def _rejection_reason(values: list[float], procs: float, at_s: float, window: tu
 
 
 def _machine(settings: ScheduleSettings, header: swf.SwfHeader, where: str) -> tuple[int, float, int]:
-    """Return the number of nodes, the processors per node, and the schedulable units per node."""
+    """Return the number of nodes, the average processors per node, and the schedulable units per node."""
     several = header.procs / header.nodes if header.has_multi_processor_nodes else 1.0
     cores = float(settings.cores_per_node or several)
     if settings.nodes:

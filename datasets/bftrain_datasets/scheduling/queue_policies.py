@@ -26,8 +26,8 @@ class SimulatedCluster:
 
     Jobs are numbered by submission; ``size``, ``submit_s`` and ``user`` are indexed by job. Policies cannot see real
     run times: ``planned_s`` is the current estimate, which rises when a job exceeds it. ``running`` lists ``(planned
-    end, job)`` pairs, earliest first; ``start_s`` is the start of each running job. ``submitted``, ``ended`` and
-    ``overran`` list the changes since the last policy call.
+    end, job)`` pairs, earliest first; ``start_s`` is each job's start, infinite before it. ``submitted``, ``ended``
+    and ``overran`` list the changes since the last policy call.
     """
 
     def __init__(self, jobs: SubmittedJobs, nodes: int, campaigns: UserCampaigns) -> None:
@@ -89,8 +89,8 @@ class SimulatedCluster:
 class QueuePolicy(Protocol):
     """Chooses the waiting jobs to start, in a simulated main scheduler. Created by a factory.
 
-    An attribute ``wake_s`` requests a call at this time even without changes. A policy that promises starts has
-    ``promises``, the first promise by job.
+    An attribute ``wake_s`` requests a call at this time even without changes, if jobs wait. A policy that promises
+    starts has ``promises``, the first promise by job.
     """
 
     @property
@@ -191,7 +191,7 @@ class FirstComePolicy:
 class EasyBackfill:
     """First come, first served, with a reservation only for the head of the queue.
 
-    ``promises`` maps each job that reached the head to its start time promised then.
+    ``promises`` maps each job that had to wait at the head to the start time promised first.
     """
 
     name: Final = "easy"
@@ -280,16 +280,17 @@ class BackfillTimes:
         return self._depth
 
     def backfilled(self, now_s: float, jobs: int) -> None:
-        """Record the number of backfilled jobs; if any, backfill again after the next interval."""
+        """Record the number of backfilled jobs; if there are any, backfill again after an interval."""
         if self._interval_s:
             self.wake_s = now_s + self._interval_s if jobs else NEVER
 
 
 def in_order(ranked: Iterable[int], cluster: SimulatedCluster, times: BackfillTimes) -> list[int]:
-    """Return the jobs to start: by rank while they fit, then a limited number of backfilled jobs.
+    """Return the jobs to start: by rank while they fit, then jobs that are backfilled.
 
-    Each examined job, including the first that does not fit, is planned at its earliest time given the jobs before it,
-    and starts if this time is now. So no examined job delays a job of higher rank.
+    A limited number of jobs is examined, from the first that does not fit. Each is planned at its earliest time given
+    the jobs before it, and starts if this time is now. So it delays no examined job of higher rank, unless that job's
+    time is beyond the planning horizon.
     """
     size, jobs, depth = cluster.size, iter(ranked), times.depth(cluster.now_s)
     started, free, blocked = fitting(jobs, cluster.free, size)
@@ -417,7 +418,7 @@ class FairSharePolicy:
             self._waiting.setdefault(user[job], []).append(job)
         if not cluster.free:
             return ()
-        started = in_order(self.ranked(now_s), cluster, self._times)
+        started = in_order(self._ranked(now_s), cluster, self._times)
         for job in started:
             jobs = self._waiting[user[job]]
             del jobs[bisect_left(jobs, job)]
@@ -431,7 +432,7 @@ class FairSharePolicy:
         """The latest time of the next call."""
         return self._times.wake_s
 
-    def ranked(self, now_s: float) -> Iterator[int]:
+    def _ranked(self, now_s: float) -> Iterator[int]:
         """Yield all waiting jobs by rank; ties go to the job that waited longest."""
         if isinstance(self._usage, PublishedUsage):
             rank = self._usage.ranks(now_s)
@@ -451,7 +452,7 @@ class OStrichPolicy:
     def __init__(self, options: PolicyOptions) -> None:
         self._times = BackfillTimes(options)
         self._oldest_first = options.done_campaigns == OLDEST_FIRST
-        self._jobs: dict[int, list[int]] = {}  # campaign -> its waiting jobs, by estimate
+        self._jobs: dict[int, list[int]] = {}  # campaign -> its waiting jobs, sorted
 
     def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
         """Return the jobs that start."""

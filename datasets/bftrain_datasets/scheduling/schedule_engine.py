@@ -1,4 +1,4 @@
-"""Schedule engine: the clock of the simulated machine. Jobs arrive, finish and exceed their estimates."""
+"""Clock of the simulated machine: jobs arrive, finish and exceed their estimates, and a policy starts them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bftrain_datasets.scheduling.virtual_schedule import UserCampaigns
 # Receives the progress: seconds since the first submission, and the number of finished jobs. Return False to stop.
 Watch = Callable[[float, int], bool]
 
-TELL_EVERY: Final = 256  # steps between reports of progress
+STEPS_PER_REPORT: Final = 256  # steps between reports of progress
 OUR_OWN: Final = "bftrain_datasets."  # module prefix of built-in policies
 # Increments of an estimate each time a job exceeds it, from D. Tsafrir, Y. Etsion and D. Feitelson, "Backfilling using
 # system-generated predictions" (2007).
@@ -41,7 +41,8 @@ class JobSchedule:
 
     ``nodes`` counts processors if nodes are shared. ``first_planned_s`` is each job's estimated run time at submission,
     ``prolonged`` the number of times it exceeded its estimate. ``promised_s`` is the first promised start, ``overtook``
-    whether it started before an earlier submitted job. ``refused`` lists jobs larger than the machine.
+    whether it started before an earlier submitted job. ``refused`` lists jobs larger than the machine, ``most_waiting``
+    is the longest queue.
     """
 
     jobs: SubmittedJobs
@@ -99,7 +100,7 @@ class ScheduleEngine:
             if now_s > until_s:
                 ended = ScheduleEnd.UNTIL
                 break
-            if moments % TELL_EVERY == 0 and watch is not None and not watch(now_s, self._done):
+            if moments % STEPS_PER_REPORT == 0 and watch is not None and not watch(now_s, self._done):
                 ended = ScheduleEnd.INTERRUPTED
                 break
             moments += 1

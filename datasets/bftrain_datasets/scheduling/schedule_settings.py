@@ -37,7 +37,7 @@ _LOG: Final = "the log's value"
 
 
 class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of ``bftrain schedule``, one per option; ``None`` means the value in the log."""
+    """Settings of ``bftrain schedule``; ``None`` means the log's value, or for ``first`` all rows."""
 
     policy: Annotated[str, Option("fcfs, easy, fairshare, ostrich, ostrich-fifo, or FILE.py:NAME")] = "easy"
     estimates: Annotated[str, Option("The run times that the policy sees", choices=ESTIMATES, rare=True)] = LIMIT
@@ -58,7 +58,7 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         ""
     )
     backfill_depth: Annotated[
-        int, Option("fairshare, ostrich: number of jobs considered after the first waiting job", at_least=0, rare=True)
+        int, Option("fairshare, ostrich: jobs to plan, from the first that does not fit", at_least=0, rare=True)
     ] = 50
     backfill_interval_s: Annotated[
         float,
@@ -77,7 +77,7 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     campaign_gap_s: Annotated[
         float,
         Option(
-            "Jobs later than these seconds after the first job of a campaign start a new campaign", above=0.0, rare=True
+            "Jobs at least these seconds after the first job of a campaign start a new campaign", above=0.0, rare=True
         ),
     ] = 600.0
     done_campaigns: Annotated[
@@ -94,7 +94,7 @@ class ScheduleSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyOptions:
-    """Options of a policy: backfill depth and times, decay, and each user's share."""
+    """The settings that concern a policy, with the same names, and each user's share."""
 
     backfill_depth: int = 50
     backfill_interval_s: float = 0.0

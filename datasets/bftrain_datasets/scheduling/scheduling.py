@@ -1,6 +1,6 @@
 """From jobs to a schedule, its figures, its idle nodes and its files: the functions behind ``bftrain schedule``.
 
-docs/how-to/schedule.md describes each figure and column. The same inputs lead to the same bytes, except for measured
+docs/how-to/schedule.md describes the columns of the tables. The same inputs lead to the same bytes, except for measured
 times (:data:`MEASURED`) in ``summary.json``, which its ``figures_sha256`` excludes.
 """
 
@@ -20,8 +20,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain import parts, registry, summaries
-from bftrain.errors import BadInput, described
+from bftrain import parts, summaries
+from bftrain.errors import BadInput
 from bftrain.files import whole_file
 from bftrain.text_formats import counted
 from bftrain.values import wire
@@ -32,7 +32,7 @@ from bftrain_datasets.log.eventlog import BUSY, IDLE, EventLog
 from bftrain_datasets.log.provenance import LogFinding, LogProvenance
 from bftrain_datasets.readers import swf
 from bftrain_datasets.result_tables import Table
-from bftrain_datasets.scheduling.jobs import JobWorkload, SubmittedJobs, read_workload
+from bftrain_datasets.scheduling.jobs import JobWorkload, SubmittedJobs
 from bftrain_datasets.scheduling.queue_policies import QueuePolicy
 from bftrain_datasets.scheduling.schedule_engine import JobSchedule, ScheduleEnd, ScheduleEngine, Watch
 from bftrain_datasets.scheduling.schedule_settings import (
@@ -41,7 +41,6 @@ from bftrain_datasets.scheduling.schedule_settings import (
     WHOLE_NODES,
     PolicyOptions,
     ScheduleSettings,
-    load_shares,
 )
 from bftrain_datasets.scheduling.virtual_schedule import NO_CAMPAIGN
 
@@ -144,7 +143,12 @@ class ScheduleSpread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures that ``bftrain schedule`` prints; docs/how-to/schedule.md explains each."""
+    """The figures in ``summary.json``; hours are node-hours, or processor-hours with shared nodes.
+
+    ``capacity`` is the number of nodes or processors (``unit``). ``load`` is the jobs' work over the capacity until the
+    last submission. ``overran`` counts jobs that exceeded their estimate, ``worst_delay_s`` is the longest delay of a
+    promised start. ``nearest_to_bound`` is the largest ratio of a campaign's flow time to its bound.
+    """
 
     policy: str
     estimates: str
@@ -245,7 +249,7 @@ def summarise(
     settings: ScheduleSettings,
 ) -> ScheduleSummary:
     """Return the summary of a schedule."""
-    counted = {state: jobs.state.count(state) for state in STATES}
+    by_state = {state: jobs.state.count(state) for state in STATES}
     busy = held_s(schedule)
     whole = schedule.nodes * schedule.end_s
     delay_s = jobs.start_s - jobs.promised_s
@@ -265,8 +269,8 @@ def summarise(
         unit="node" if settings.sharing == WHOLE_NODES else "processor",
         simulated_s=schedule.end_s,
         jobs=len(schedule.jobs),
-        **counted,
-        makespan_s=float(np.nanmax(jobs.end_s)) if all_done and counted[DONE] else None,
+        **by_state,
+        makespan_s=float(np.nanmax(jobs.end_s)) if all_done and by_state[DONE] else None,
         load=offered / possible if possible else None,
         utilisation=busy / whole if whole else None,
         busy_h=busy / 3600,
@@ -330,8 +334,9 @@ class CampaignFigures:
 def figures(schedule: JobSchedule) -> CampaignFigures:
     """Return the campaign figures. Jobs larger than the machine belong to no campaign.
 
-    The bound is OStrich's (docs/how-to/schedule.md has the proof): a campaign waits for its user's remaining work and
-    its own work, each multiplied by the number of rivals; for one running job; and for its own longest job.
+    The bound is OStrich's (docs/how-to/schedule.md has the formula): from its last submission on, a campaign waits for
+    its user's earlier work and its own work, each multiplied by the number of rivals; for one running job; and for its
+    own longest job.
     """
     campaigns, count = schedule.campaigns, len(schedule.campaigns)
     taken = np.isfinite(schedule.first_planned_s)  # submitted jobs, except those larger than the machine
@@ -402,16 +407,7 @@ class ScheduleResult:
         return self.summary.complete
 
 
-STDIN = "-"
-
-
 MADE_BY: Final = "derived: schedule"  # prefix in the provenance of logs
-
-
-def read(path: Path | str, settings: ScheduleSettings, *, tell: Callable[[int], object] | None = None) -> JobWorkload:
-    """Return the jobs of an SWF log, ``-`` for standard input, for a machine given by the settings."""
-    shares = load_shares(Path(settings.shares)) if settings.shares else {}
-    return read_workload(None if str(path) == STDIN else Path(path), settings, shares, tell=tell)
 
 
 def find_policy(name: str, options: PolicyOptions) -> QueuePolicy:
@@ -419,17 +415,14 @@ def find_policy(name: str, options: PolicyOptions) -> QueuePolicy:
 
     Its factory is a function or class with the options as argument, or without arguments.
     """
-    where = f"policy '{name}'"
-    file, attribute = parts.split_name(name)
-    make = registry.load("queue_policy", name) if file is None else parts.load_from_file(file, attribute, where)
-    try:
-        made = make(options) if not callable(make) or signature(make).parameters else make()
-    except Exception as error:
-        raise BadInput(f"cannot be created: {described(error)}", where=where) from error
-    if not isinstance(made, QueuePolicy):
-        fix = "define a class with name and starts(cluster), which docs/how-to/schedule.md describes"
-        raise BadInput(f"returned a {type(made).__name__}, not a policy", where=where, fix=fix)
-    return made
+    factory = parts.load_part("queue_policy", name)
+
+    def make() -> object:
+        return factory(options) if signature(factory).parameters else factory()
+
+    fix = "define a class with name and starts(cluster), which docs/how-to/schedule.md describes"
+    policy: QueuePolicy = parts.policy_of(make, QueuePolicy, f"policy '{name}'", fix)
+    return policy
 
 
 def simulate(workload: JobWorkload, settings: ScheduleSettings, *, watch: Watch | None = None) -> ScheduleResult:
@@ -446,7 +439,7 @@ def simulate(workload: JobWorkload, settings: ScheduleSettings, *, watch: Watch 
         settings.campaign_gap_s,
         whole_seconds=settings.done_campaigns == OLDEST_FIRST,
     )
-    schedule = engine.run(until_s(settings, jobs), settings.max_backlog_s, watch)
+    schedule = engine.run(_until_s(settings, jobs), settings.max_backlog_s, watch)
     wall_s = perf_counter() - begin_s
     placed, node_sets = place(schedule, workload.per_node)
     jobs_found, campaigns_found = job_figures(schedule), figures(schedule)
@@ -472,7 +465,7 @@ def simulate(workload: JobWorkload, settings: ScheduleSettings, *, watch: Watch 
     )
 
 
-def until_s(settings: ScheduleSettings, jobs: SubmittedJobs) -> float:
+def _until_s(settings: ScheduleSettings, jobs: SubmittedJobs) -> float:
     """Return the simulation's latest end time, in seconds since the first submission."""
     if not settings.until:
         return math.inf

@@ -1,9 +1,8 @@
 """The virtual fair schedule of OStrich: each user's node-time if the nodes in use were divisible at will.
 
-Campaigns are jobs submitted together by one user.
-
-All users with unfinished virtual work share the nodes actually in use, in proportion to their shares. A user's part
-serves the oldest campaign first; the rest after the last campaign is lost.
+Campaigns are jobs that one user submits together. All users with unfinished virtual work share the nodes actually in
+use, in proportion to their shares. A user's part serves the oldest campaign first; the rest after the last campaign is
+lost.
 
 No event updates every user. ``level`` is the node-seconds served so far per unit of share. A campaign finishes
 virtually when the level reaches its ``tag``. The tag changes only when work is added to, or removed from, this campaign
@@ -25,12 +24,12 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-if TYPE_CHECKING:  # a run-time import would load the record readers in each replay
+if TYPE_CHECKING:  # a run-time import would load the record readers in replays that use this schedule
     from bftrain_datasets.scheduling.jobs import SubmittedJobs
 
 U = TypeVar("U", int, str)
 
-_DIGITS: Final = 6  # significant digits when times are rounded up to seconds; the rest is rounding error
+_DIGITS: Final = 6  # decimal places kept before times are rounded up to seconds; the rest is rounding error
 NO_CAMPAIGN: Final = -1
 PRECISION: Final = 1e6  # virtual finish levels are rounded to 1 / PRECISION
 
@@ -38,9 +37,9 @@ PRECISION: Final = 1e6  # virtual finish levels are rounded to 1 / PRECISION
 class UserAccount(msgspec.Struct, kw_only=True):
     """A user and their ``campaigns``, from the oldest that may still change.
 
-    ``total`` is the user's work so far. The work served is ``zero`` plus the share of the level's rise since ``base``
-    while the user is active, and ``total`` otherwise. ``unfinished`` lists the campaigns with unfinished tasks;
-    ``order`` numbers changes of the user's virtual end.
+    ``total`` is the user's work so far. The work served is ``zero`` plus ``share`` times the level's rise since
+    ``base`` while the user is active, and ``total`` otherwise. ``unfinished`` lists the campaigns with unfinished jobs;
+    ``order`` is the number of the last change of the user's virtual end.
     """
 
     share: float
@@ -65,7 +64,7 @@ class VirtualSchedule(Generic[U]):
         self.active_shares = 0.0
         self._tags: dict[int, float] = {}
         self.tag: dict[int, float] | array[float] = self._tags
-        self._up_to: dict[int, float] = {}  # total work of the user's campaigns, including this one
+        self._up_to: dict[int, float] = {}  # total work of the user's campaigns up to and including this one
         self._users: dict[U, UserAccount] = {user: UserAccount(share=share) for user, share in (shares or {}).items()}
         self._active = 0
         self._orders = 0
@@ -123,7 +122,7 @@ class VirtualSchedule(Generic[U]):
             self._change(user, campaign, -work)
 
     def close(self, user: U, campaign: int) -> None:
-        """Close a campaign after its last task. Finished campaigns are removed in order."""
+        """Close a campaign after its last job. Finished campaigns are removed in order."""
         known = self._users[user]
         del known.unfinished[bisect_left(known.unfinished, campaign)]
         gone, oldest = 0, known.unfinished[0] if known.unfinished else known.campaigns[-1]
@@ -148,9 +147,9 @@ class VirtualSchedule(Generic[U]):
         """Called when the level is known at the current time."""
 
     def _note_shares(self) -> None:
-        """Called when the set of active users or their shares change."""
+        """Called when the sum of the active users' shares changes."""
 
-    def _end_of(self, level: float, share: float, served: float) -> tuple[float, float]:  # noqa: ARG002 - see above
+    def _end_of(self, level: float, share: float, served: float) -> tuple[float, float]:  # noqa: ARG002 - for subclasses
         """Return when a user with the last tag ``level`` has no work left, and the level then."""
         needed_s = max(0.0, level - self.level) * self.active_shares / served
         return self.now_s + needed_s, max(level, self.level)

@@ -29,8 +29,9 @@ from bftrain_datasets.importing.pipeline import import_files
 from bftrain_datasets.log.eventlog import BUSY, EventLog
 from bftrain_datasets.log.log_columns import first_mentioned
 from bftrain_datasets.log.provenance import ProvenanceSource
+from bftrain_datasets.scheduling.jobs import read_workload
 from bftrain_datasets.scheduling.schedule_settings import ScheduleSettings
-from bftrain_datasets.scheduling.scheduling import MADE_BY, read, simulate
+from bftrain_datasets.scheduling.scheduling import MADE_BY, simulate
 from bftrain_replay.run.harvest_by_block import EstimatedFigure, Floats, TimeBlocks
 from bftrain_replay.run.tables import SECONDS_AN_HOUR
 
@@ -93,7 +94,7 @@ def _check_sources(sources: Sequence[ProvenanceSource], log: EventLog, paths: Se
 def _scheduled(paths: Sequence[Path], log: EventLog) -> BatchJobs:
     """Schedule a derived log's jobs again with its settings: the same policy gives the same schedule."""
     settings = msgspec.convert(dict(log.provenance.options), ScheduleSettings)
-    workload = read(paths[0], settings)
+    workload = read_workload(paths[0], settings)
     _check_sources([workload.source], log, paths)
     done = simulate(workload, settings)
     table, names = workload.jobs, {name: place for place, name in enumerate(log.node_names)}

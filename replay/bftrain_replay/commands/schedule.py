@@ -62,6 +62,7 @@ def command(
     The idle nodes become a log for bftrain replay, labelled as derived. - is standard input.
     """
     from bftrain_datasets.scheduling import scheduling
+    from bftrain_datasets.scheduling.jobs import read_workload
     from bftrain_replay.schedule_run import SCHEDULE, run_of_schedule
 
     settings = settings_of_kind(config, given, ScheduleSettings)
@@ -69,7 +70,7 @@ def command(
         with out.progress() as bars:
             size = log.stat().st_size if log.is_file() else None
             bar = bars.add_task("bytes read", total=size)
-            workload = scheduling.read(log, settings, tell=lambda count: bars.advance(bar, count))
+            workload = read_workload(log, settings, tell=lambda count: bars.advance(bar, count))
         span_s = workload.jobs.submit_s[-1]
         with unterminated():
             with watched(out, span_s, counted="jobs", done="hours scheduled") as go_on:

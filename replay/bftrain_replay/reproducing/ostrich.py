@@ -21,8 +21,9 @@ from msgspec.structs import replace
 from bftrain.errors import BadInput
 from bftrain.files import write_text
 from bftrain.values import wire
+from bftrain_datasets.scheduling.jobs import read_workload
 from bftrain_datasets.scheduling.schedule_settings import CORES, ScheduleSettings
-from bftrain_datasets.scheduling.scheduling import campaigns_table, read, simulate, utilisation_table
+from bftrain_datasets.scheduling.scheduling import campaigns_table, simulate, utilisation_table
 from bftrain_replay.reproducing.experiment import PUBLISHED, Experiment, Figure, Mark, Request
 from bftrain_replay.sweeping.outcome_cache import program_sha256
 
@@ -71,7 +72,7 @@ class ScheduleCurves(msgspec.Struct, frozen=True):
 
 def _schedule(log: Path, options: Mapping[str, Any], tell: Callable[[float, int], None]) -> ScheduleCurves:
     settings = ScheduleSettings(**options)
-    workload = read(log, settings)
+    workload = read_workload(log, settings)
     span_s = max(workload.jobs.submit_s[-1], 1.0)
 
     def watch(at_s: float, jobs: int) -> bool:
