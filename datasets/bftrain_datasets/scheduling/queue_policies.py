@@ -260,69 +260,66 @@ def _backfillable(
     return started
 
 
-class BackfillTimes:
-    """Times and depth of backfilling.
+class BackfillingPolicy:
+    """Starts waiting jobs in the order of a subclass, and backfills a limited number of them in this order.
 
-    Backfilling happens whenever jobs may start, or at multiples of an interval after a change. ``wake_s`` is the next
-    such time, if needed.
+    ``backfill_depth`` jobs are examined, from the first that does not fit: whenever jobs may start, or with
+    ``backfill_interval_s`` only at its multiples after a change. ``wake_s`` is the next such time, if needed. Each job
+    is planned at its earliest time given the jobs before it, and starts if this time is now. So it delays no examined
+    job of higher rank, unless that job's time is more than ``backfill_window_s`` ahead.
     """
 
     def __init__(self, options: PolicyOptions) -> None:
         self.wake_s = NEVER
-        self.window_s = options.backfill_window_s or NEVER  # planning horizon in seconds
+        self._window_s = options.backfill_window_s or NEVER
         self._depth, self._interval_s = options.backfill_depth, options.backfill_interval_s
+        self._waiting: dict[int, list[int]] = {}  # user or campaign -> its waiting jobs, sorted
 
-    def depth(self, now_s: float) -> int:
-        """Return the number of jobs to examine after the jobs that fit."""
-        if self._interval_s and (due_s := math.ceil(now_s / self._interval_s) * self._interval_s) > now_s:
-            self.wake_s = due_s
-            return 0
-        return self._depth
-
-    def backfilled(self, now_s: float, jobs: int) -> None:
-        """Record the number of backfilled jobs; if there are any, backfill again after an interval."""
-        if self._interval_s:
-            self.wake_s = now_s + self._interval_s if jobs else NEVER
-
-
-def in_order(ranked: Iterable[int], cluster: SimulatedCluster, times: BackfillTimes) -> list[int]:
-    """Return the jobs to start: by rank while they fit, then jobs that are backfilled.
-
-    A limited number of jobs is examined, from the first that does not fit. Each is planned at its earliest time given
-    the jobs before it, and starts if this time is now. So it delays no examined job of higher rank, unless that job's
-    time is beyond the planning horizon.
-    """
-    size, jobs, depth = cluster.size, iter(ranked), times.depth(cluster.now_s)
-    started, free, blocked = fitting(jobs, cluster.free, size)
-    if blocked is None or free == 0 or depth == 0:
+    def _started(self, ranked: Iterable[int], cluster: SimulatedCluster, group_of: Sequence[int]) -> list[int]:
+        """Return the jobs to start, and remove them from ``_waiting``; ``group_of`` is the key of each job there."""
+        started = self._in_order(ranked, cluster)
+        for job in started:
+            jobs = self._waiting[group_of[job]]
+            jobs.remove(job)
+            if not jobs:
+                del self._waiting[group_of[job]]
         return started
-    examined = [blocked, *islice(jobs, depth - 1)]
-    last = max((place for place, job in enumerate(examined) if size[job] <= free), default=0)
-    if last == 0:
-        return started  # no candidate can start now, so the plans have no effect
-    further = _planned(examined[: last + 1], started, free, cluster, times.window_s)
-    times.backfilled(cluster.now_s, len(further))
-    return started + further
 
+    def _in_order(self, ranked: Iterable[int], cluster: SimulatedCluster) -> list[int]:
+        size, jobs, now_s, depth = cluster.size, iter(ranked), cluster.now_s, self._depth
+        if self._interval_s and (due_s := math.ceil(now_s / self._interval_s) * self._interval_s) > now_s:
+            self.wake_s, depth = due_s, 0
+        started, free, blocked = fitting(jobs, cluster.free, size)
+        if blocked is None or free == 0 or depth == 0:
+            return started
+        examined = [blocked, *islice(jobs, depth - 1)]
+        last = max((place for place, job in enumerate(examined) if size[job] <= free), default=0)
+        if last == 0:
+            return started  # no candidate can start now, so the plans have no effect
+        further = self._planned(examined[: last + 1], started, free, cluster)
+        if self._interval_s:  # after a backfill, backfill again
+            self.wake_s = now_s + self._interval_s if further else NEVER
+        return started + further
 
-def _planned(
-    examined: Iterable[int], started: Iterable[int], free: int, cluster: SimulatedCluster, window_s: float
-) -> list[int]:
-    now_s, size, planned_s = cluster.now_s, cluster.size, cluster.planned_s
-    ends = sorted([*cluster.running, *((now_s + planned_s[job], job) for job in started)])
-    profile = FreeNodesProfile.of(now_s, free, ends, size)
-    further = []
-    for job in examined:
-        begin_s = profile.earliest(size[job], planned_s[job])
-        if begin_s > now_s + window_s:
-            continue
-        profile.take(begin_s, begin_s + planned_s[job], size[job])
-        if begin_s <= now_s:
-            further.append(job)
-            free -= size[job]
-            if free == 0:
-                break
-    return further
+    def _planned(
+        self, examined: Iterable[int], started: Iterable[int], free: int, cluster: SimulatedCluster
+    ) -> list[int]:
+        """Return the examined jobs whose planned time is now."""
+        now_s, size, planned_s = cluster.now_s, cluster.size, cluster.planned_s
+        ends = sorted([*cluster.running, *((now_s + planned_s[job], job) for job in started)])
+        profile = FreeNodesProfile.of(now_s, free, ends, size)
+        further = []
+        for job in examined:
+            begin_s = profile.earliest(size[job], planned_s[job])
+            if begin_s > now_s + self._window_s:
+                continue
+            profile.take(begin_s, begin_s + planned_s[job], size[job])
+            if begin_s <= now_s:
+                further.append(job)
+                free -= size[job]
+                if free == 0:
+                    break
+        return further
 
 
 class UserUsage:
@@ -394,18 +391,17 @@ class PublishedUsage:
             self._at_s = next_s
 
 
-class FairSharePolicy:
-    """Ranks users by usage over share, and a user's jobs by submission; backfills in that order."""
+class FairSharePolicy(BackfillingPolicy):
+    """Ranks users by usage over share, and a user's jobs by submission."""
 
     name: Final = "fairshare"
 
     def __init__(self, options: PolicyOptions) -> None:
-        self._options = options
-        self._times = BackfillTimes(options)
+        super().__init__(options)
+        self._shares = options.shares
         self._usage: UserUsage | PublishedUsage = UserUsage(len(options.shares), options.half_life_s)
         if options.decay == PUBLISHED:
             self._usage = PublishedUsage(options)
-        self._waiting: dict[int, list[int]] = {}  # waiting jobs by user, in submission order
 
     def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
         """Return the jobs that start."""
@@ -418,19 +414,10 @@ class FairSharePolicy:
             self._waiting.setdefault(user[job], []).append(job)
         if not cluster.free:
             return ()
-        started = in_order(self._ranked(now_s), cluster, self._times)
+        started = self._started(self._ranked(now_s), cluster, user)
         for job in started:
-            jobs = self._waiting[user[job]]
-            del jobs[bisect_left(jobs, job)]
-            if not jobs:
-                del self._waiting[user[job]]
             self._usage.hold(user[job], size[job], now_s)
         return started
-
-    @property
-    def wake_s(self) -> float:
-        """The latest time of the next call."""
-        return self._times.wake_s
 
     def _ranked(self, now_s: float) -> Iterator[int]:
         """Yield all waiting jobs by rank; ties go to the job that waited longest."""
@@ -438,44 +425,32 @@ class FairSharePolicy:
             rank = self._usage.ranks(now_s)
             jobs = ((rank[user], job) for user, waiting in self._waiting.items() for job in waiting)
             return (job for _, job in sorted(jobs))
-        usage, shares = self._usage, self._options.shares
+        usage, shares = self._usage, self._shares
         ranks = sorted((usage.of(user, now_s) / shares[user], jobs[0], user) for user, jobs in self._waiting.items())
         return chain.from_iterable(self._waiting[user] for _, _, user in ranks)
 
 
-class OStrichPolicy:
-    """Ranks campaigns by their end in the virtual schedule, and their jobs by estimate; backfills in rank order."""
+class OStrichPolicy(BackfillingPolicy):
+    """Ranks campaigns by their end in the virtual schedule, and their jobs by estimate."""
 
     name: str = "ostrich"
     by_estimate: bool = True  # rank the jobs of a campaign by estimate, otherwise by submission
 
     def __init__(self, options: PolicyOptions) -> None:
-        self._times = BackfillTimes(options)
+        super().__init__(options)
         self._oldest_first = options.done_campaigns == OLDEST_FIRST
-        self._jobs: dict[int, list[int]] = {}  # campaign -> its waiting jobs, sorted
 
     def starts(self, cluster: SimulatedCluster) -> Sequence[int]:
         """Return the jobs that start."""
         campaigns = cluster.campaigns
         for job in cluster.submitted:
-            waiting = self._jobs.setdefault(campaigns.of[job], [])
+            waiting = self._waiting.setdefault(campaigns.of[job], [])
             insort(waiting, job, key=lambda each: (cluster.planned_s[each] if self.by_estimate else 0.0, each))
-        if not cluster.free or not self._jobs:
+        if not cluster.free or not self._waiting:
             return ()
-        # Campaigns that have finished in the virtual schedule rank as if they finished now
-        order = campaigns.ordered(self._jobs, campaigns.virtual.level if self._oldest_first else 0.0)
-        started = in_order(chain.from_iterable(map(self._jobs.__getitem__, order)), cluster, self._times)
-        for job in started:
-            waiting = self._jobs[campaigns.of[job]]
-            waiting.remove(job)
-            if not waiting:
-                del self._jobs[campaigns.of[job]]
-        return started
-
-    @property
-    def wake_s(self) -> float:
-        """The latest time of the next call."""
-        return self._times.wake_s
+        # With oldest-first, campaigns that have finished in the virtual schedule rank as if they finished now
+        order = campaigns.ordered(self._waiting, campaigns.virtual.level if self._oldest_first else 0.0)
+        return self._started(chain.from_iterable(map(self._waiting.__getitem__, order)), cluster, campaigns.of)
 
 
 class FifoOStrichPolicy(OStrichPolicy):
