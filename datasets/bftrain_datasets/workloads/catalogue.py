@@ -1,7 +1,7 @@
 """Catalogue of measured models: bundled, or from profile files, Gavel's tables and AdaptDL's tables.
 
 AdaptDL (Pollux) publishes for each of its models a table ``*_scalability.csv``: ``num_nodes``, ``num_replicas`` (GPUs),
-``local_bsz`` (samples per GPU and step), ``step_time`` (s) and ``sync_time`` (its communication part).
+``local_bsz`` (samples per GPU and step) and ``step_time`` (s).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bftrain.values.curve import SpeedCurve
 from bftrain_datasets.workloads.generator import models_of
 from bftrain_datasets.workloads.speed_table import load_speed_table
 
-SCALABILITY: Final = ("num_nodes", "num_replicas", "local_bsz", "step_time", "sync_time")
+SCALABILITY: Final = ("num_nodes", "num_replicas", "local_bsz", "step_time")
 # Upper limit of the fixed share: part of every step depends on the batch size, so larger shares are noise
 _LARGEST_SHARE: Final = 0.99
 _SUFFIX: Final = "_scalability"
@@ -30,11 +30,15 @@ _PREFIX: Final = "adaptdl_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogueOptions:
-    """Options for files: the node kind to read from a Gavel table, and noise scales for AdaptDL tables."""
+    """Options for files.
+
+    ``node_kind`` is the kind to read from a Gavel table; ``by_hosts`` keeps its separate speeds for jobs on several
+    hosts. ``noise_scale`` is the gradient noise scale in samples for AdaptDL tables, by model; the empty name is the
+    default.
+    """
 
     node_kind: str | None = None
-    by_hosts: bool = False  # keep a Gavel table's separate speeds for jobs on several hosts
-    # AdaptDL's noise scale by model; the empty name is the default
+    by_hosts: bool = False
     noise_scale: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -113,7 +117,7 @@ def step_times(path: Path) -> Mapping[tuple[int, int], dict[int, float]]:
     """Return seconds per step by nodes and GPUs, and by batch size; the mean of repeated measurements."""
     rows = CsvFile(path)
     header = [cell.strip() for cell in rows.header]
-    missing = [name for name in SCALABILITY[:4] if name not in header]
+    missing = [name for name in SCALABILITY if name not in header]
     if missing:
         fix = "use a profile file (.toml), a table of Gavel (.json), or a *_scalability.csv of AdaptDL"
         raise BadInput(f"is not a scalability table: missing {', '.join(missing)}", where=str(path), fix=fix)

@@ -2,7 +2,7 @@
 
 Each property has its own random stream, with one number per task. So a different share of large gangs changes no
 duration, and a higher load only compresses the arrivals. The first hundred of a thousand tasks equal a hundred tasks
-generated alone.
+generated alone, except for the width of the numbers in their names.
 
 The distributions are from Gavel (Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
 Workloads", OSDI 2020), with gang sizes that Gavel took from the Philly trace.
@@ -27,7 +27,7 @@ from bftrain.values.spread import SpreadSpeeds
 from bftrain.values.task import TaskSpec
 from bftrain_datasets.workloads.job import short
 from bftrain_datasets.workloads.speed_table import SpeedTable
-from bftrain_datasets.workloads.task_generators import DEFAULT_START_COST_S, TaskArrivals, checked_count
+from bftrain_datasets.workloads.task_generators import DEFAULT_START_COST_S, TaskArrivals, checked_count, checked_seed
 
 GANGS: Final[Mapping[int, float]] = MappingProxyType({1: 0.7, 2: 0.1, 4: 0.15, 8: 0.05})
 LONG_SHARE: Final = 0.2
@@ -142,11 +142,9 @@ def generate_cluster(
 ) -> tuple[TaskSpec, ...]:
     """Return ``count`` generated jobs. The first arrives at the start, and the gaps after it are exponential."""
     checked_count(count)
-    if seed < 0:
-        raise BadValue("must not be below 0", where="seed")
     shape, arrivals = shape or ClusterShape(), arrivals or TaskArrivals()
     # Draw one number from 0 to 1 for every task and property
-    seeds = np.random.SeedSequence(seed).spawn(len(STREAMS))
+    seeds = np.random.SeedSequence(checked_seed(seed)).spawn(len(STREAMS))
     drawn = {
         name: np.random.default_rng(each).random(count).tolist() for name, each in zip(STREAMS, seeds, strict=True)
     }
@@ -158,12 +156,12 @@ def generate_cluster(
     powers = [LONG_POWERS if length < shape.long_share else SHORT_POWERS for length in drawn["lengths"]]
     parts = zip(powers, drawn["durations"], strict=True)
     durations = [round(60 * 10 ** (low + (high - low) * part), 3) for (low, high), part in parts]
-    brought = _arrivals(drawn["bursts"], shape, count)
+    arrived = _arrivals(drawn["bursts"], shape, count)
     moments = _moments(drawn["gaps"], arrivals)
     running = _running(models or bundled_models(), sorted({*gangs}))
     width = len(str(count))
     tasks = []
-    for place, (gang, duration_s, arrival) in enumerate(zip(gangs, durations, brought, strict=True)):
+    for place, (gang, duration_s, arrival) in enumerate(zip(gangs, durations, arrived, strict=True)):
         number, first, campaign = arrival
         among = running[gang]
         model = among[int(drawn["models"][place] * len(among))]
@@ -188,7 +186,7 @@ def generate_cluster(
 
 
 def _arrivals(drawn: list[float], shape: ClusterShape, count: int) -> list[tuple[int, int, str]]:
-    """Return for each task the index of its arrival, the first task of that arrival, and its name if a burst."""
+    """Return for each task the index of its arrival, the first task of that arrival, and its campaign if a burst."""
     found: list[tuple[int, int, str]] = []
     for number, each in enumerate(drawn):
         size = shape.burst_size if each < shape.burst_share else 1
@@ -202,8 +200,6 @@ def _arrivals(drawn: list[float], shape: ClusterShape, count: int) -> list[tuple
 def _moments(drawn: list[float], arrivals: TaskArrivals) -> list[float]:
     if arrivals.per_hour is None:
         return [arrivals.start_s] * len(drawn)
-    if not 0 < arrivals.per_hour < math.inf:
-        raise BadValue(f"must be above 0, not {arrivals.per_hour:g}", where="Arrivals.per_hour")
     gaps = -np.log1p(-np.array(drawn)) * (3600 / arrivals.per_hour)
     passed = np.concatenate(([0.0], np.cumsum(gaps[:-1])))
     return [round(arrivals.start_s + each, 3) for each in passed.tolist()]

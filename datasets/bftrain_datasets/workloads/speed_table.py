@@ -10,18 +10,19 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from bftrain.errors import BadInput, UnknownName
+from bftrain.errors import BadInput, BadValue, UnknownName
 from bftrain.files import LARGEST_TEXT_BYTES
 from bftrain.nodesets import MOST_NODES
 from bftrain.values.curve import ANY_KIND, SpeedCurve
 from bftrain.values.sharing import PairSpeeds
 from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
+from bftrain.values.task import TaskSpec
 from bftrain_datasets.importing.findings import FindingsTally, SkippedRow
 from bftrain_datasets.importing.raw_file import RawFile
 from bftrain_datasets.log.provenance import ProvenanceSource
@@ -162,25 +163,8 @@ def _mapping(value: object, where: str) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SizedTask:
-    """A job as a task: its allowed sizes, speeds, work, and ideal duration in seconds.
-
-    Work is counted in steps if speeds are steps/s, and in seconds if only a duration is known: then the speed is 1 on
-    the requested nodes. ``curves`` are by node kind, if several were requested; ``spread`` is by hosts.
-    """
-
-    curve: SpeedCurve
-    curves: Mapping[str, SpeedCurve] = field(default_factory=dict)
-    spread: SpreadSpeeds | None = None
-    min_nodes: int
-    max_nodes: int
-    work: float
-    ideal_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSizing:
-    """Computes sizes of jobs for the node kinds in ``rates``; a single kind stands for all nodes.
+    """Turns jobs into tasks, with speeds on the node kinds in ``rates``; a single kind stands for all nodes.
 
     Gangs count GPUs, of which ``per_node`` make a node. Jobs that need more than ``nodes`` nodes are skipped; with
     ``elastic`` all measured gangs are allowed. ``reference`` has the speeds for the ideal duration; ``spread``
@@ -194,42 +178,55 @@ class TaskSizing:
     nodes: int | None
     spread: Callable[[str], SpreadSpeeds | None] = lambda _: None
 
-    def size(self, job: TrainingJob) -> SizedTask:
-        """Return the sizes of a job; raise :class:`SkippedRow` if it cannot run here."""
+    def task(self, job: TrainingJob) -> TaskSpec:
+        """Return a job as a task; raise :class:`SkippedRow` if it cannot run here.
+
+        Work is counted in steps if speeds are steps/s, and in seconds if only a duration is known: then the speed is 1
+        on the requested nodes.
+        """
+        sizes: dict[str, Any]
         if job.duration_s is not None:
-            size = job.nodes or -(-job.gang // self.per_node)
-            sized = SizedTask(
-                curve=_curve(((size, 1.0),)),
-                min_nodes=size,
-                max_nodes=size,
-                work=job.duration_s,
-                ideal_s=job.duration_s,
-            )
+            size, ideal_s = job.nodes or -(-job.gang // self.per_node), job.duration_s
+            sizes = {"curve": _curve(((size, 1.0),)), "min_nodes": size, "max_nodes": size, "work_samples": ideal_s}
         else:
-            points = {kind: self._points(job, rates.get(job.model, {})) for kind, rates in self.rates.items()}
-            fitting = {kind: [size for size, each in found.items() if each > 0] for kind, found in points.items()}
-            fitting = {kind: sizes for kind, sizes in fitting.items() if sizes}
-            if not fitting:
-                raise SkippedRow("does_not_fit")
-            steps = job.steps or 0.0
-            curves = {kind: _curve(tuple(points[kind].items())) for kind in fitting}
-            ideal = (
-                self.reference.get(job.model, {}).get(job.gang)
-                or next(filter(None, (rates.get(job.model, {}).get(job.gang) for rates in self.rates.values())), 0.0)
-                or max(rate for found in points.values() for rate in found.values())
-            )
-            sized = SizedTask(
-                curve=next(iter(curves.values())),
-                curves=curves if len(self.rates) > 1 else {},
-                spread=self.spread(job.model),
-                min_nodes=min(sizes[0] for sizes in fitting.values()),
-                max_nodes=max(sizes[-1] for sizes in fitting.values()),
-                work=steps,
-                ideal_s=steps / ideal,
-            )
-        if self.nodes is not None and sized.min_nodes > self.nodes:
+            sizes, ideal_s = self._measured(job, job.steps or 0.0)
+        if self.nodes is not None and sizes["min_nodes"] > self.nodes:
             raise SkippedRow("does_not_fit")
-        return sized
+        try:
+            return TaskSpec(
+                name=job.name,
+                submit_s=job.submit_s,
+                weight=job.weight,
+                deadline_s=None if job.slack is None else job.submit_s + job.slack * ideal_s,
+                user=job.user,
+                **sizes,
+            )
+        except BadValue as error:
+            raise SkippedRow("malformed") from error
+
+    def _measured(self, job: TrainingJob, steps: float) -> tuple[dict[str, Any], float]:
+        """Return sizes, speeds and work of a job with a model, and its ideal duration in seconds."""
+        points = {kind: self._points(job, rates.get(job.model, {})) for kind, rates in self.rates.items()}
+        fitting = {kind: [size for size, each in found.items() if each > 0] for kind, found in points.items()}
+        fitting = {kind: sizes for kind, sizes in fitting.items() if sizes}
+        if not fitting:
+            raise SkippedRow("does_not_fit")
+        curves = {kind: _curve(tuple(points[kind].items())) for kind in fitting}
+        ideal = (
+            self.reference.get(job.model, {}).get(job.gang)
+            or next(filter(None, (rates.get(job.model, {}).get(job.gang) for rates in self.rates.values())), 0.0)
+            or max(rate for found in points.values() for rate in found.values())
+        )
+        largest = max(sizes[-1] for sizes in fitting.values())
+        sizes = {
+            "curve": next(iter(curves.values())),
+            "curves": curves if len(self.rates) > 1 else {},
+            "spread": self.spread(job.model) if largest > 1 else None,
+            "min_nodes": min(sizes[0] for sizes in fitting.values()),
+            "max_nodes": largest,
+            "work_samples": steps,
+        }
+        return sizes, steps / ideal
 
     def _points(self, job: TrainingJob, gangs: Mapping[int, float]) -> dict[int, float]:
         if self.elastic:

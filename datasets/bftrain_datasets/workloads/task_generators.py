@@ -48,12 +48,14 @@ class TaskArrivals(msgspec.Struct, frozen=True, kw_only=True):
     start_s: float = 0.0
     per_hour: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.per_hour is not None and not 0 < self.per_hour < math.inf:
+            raise BadValue(f"must be above 0, not {self.per_hour:g}", where="TaskArrivals.per_hour")
+
     def moments(self, count: int, rng: np.random.Generator) -> list[float]:
         """Return ``count`` random times in seconds, to the millisecond."""
         if self.per_hour is None:
             return [self.start_s] * count
-        if not 0 < self.per_hour < float("inf"):
-            raise BadValue(f"must be above 0, not {self.per_hour:g}", where="Arrivals.per_hour")
         gaps = rng.exponential(3600 / self.per_hour, count)
         return [round(self.start_s + passed, 3) for passed in np.cumsum(gaps).tolist()]
 
@@ -71,7 +73,8 @@ def generate_trials(
     ``seed`` affects random arrivals only.
     """
     models = [_profile(model)] * checked_count(count)
-    return _tasks(models, (arrivals or TaskArrivals()).moments(count, _rng(seed)), shape)
+    rng = np.random.default_rng(checked_seed(seed))
+    return _tasks(models, (arrivals or TaskArrivals()).moments(count, rng), shape)
 
 
 def generate_mix(
@@ -96,7 +99,7 @@ def generate_mix(
     chosen = [_profile(each) for each in models]
     if not chosen:
         raise BadValue("has no model", where="generate_mix.models")
-    rng = _rng(seed)
+    rng = np.random.default_rng(checked_seed(seed))
     rounds = [rng.permutation(len(chosen)) for _ in range(-(-checked_count(count) // len(chosen)))]
     order = np.concatenate(rounds)[:count].tolist()
     return _tasks([chosen[index] for index in order], (arrivals or TaskArrivals()).moments(count, rng), shape)
@@ -121,10 +124,11 @@ def checked_count(count: int) -> int:
     return count
 
 
-def _rng(seed: int) -> np.random.Generator:
+def checked_seed(seed: int) -> int:
+    """Return the seed of a random generator; raise ``BadValue`` if it is negative."""
     if seed < 0:
         raise BadValue(f"must not be negative, but is {seed}", where="tasks.seed")
-    return np.random.default_rng(seed)
+    return seed
 
 
 def _tasks(models: list[Profile], moments: list[float], shape: TaskShape | None) -> tuple[TaskSpec, ...]:

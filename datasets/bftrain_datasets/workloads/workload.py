@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from bftrain.errors import BadInput, BadValue, UnknownName
+from bftrain.errors import BadInput, UnknownName
 from bftrain.nodesets import MOST_NODES
 from bftrain.short_repr import ShortRepr
 from bftrain.text_formats import counted
@@ -57,7 +57,7 @@ _LAYOUTS: Final = {
 
 
 def is_gavel(head: bytes) -> bool:
-    """Return whether a line has the fields of a job."""
+    """Return whether any of the first lines has the fields of a job."""
     return any(map(_is_job, first_lines(head)))
 
 
@@ -243,7 +243,7 @@ class _Entry(msgspec.Struct):
 
 
 def is_philly(head: bytes) -> bool:
-    """Return whether this is a job log, or a table with arrivals."""
+    """Return whether this is Philly's job log, or a table with arrivals."""
     if head.lstrip()[:1] in {b"[", b"{"}:
         return all(key in head for key in _KEYS)
     return _places(_header_of(head)) is not None
@@ -330,7 +330,6 @@ _READERS: Final = (
     JobFormat("philly", is_philly, read_philly),
     JobFormat("swf", swf.recognises, read_swf),
 )
-FORMATS: Final = tuple(reader.name for reader in _READERS)
 PICKLE: Final = b"\x80"
 
 
@@ -413,16 +412,11 @@ def import_workload(
     )
 
 
-def recognised(head: bytes) -> str | None:
-    """Return the format of a file that starts with ``head``, or ``None``."""
-    return next((reader.name for reader in _READERS if reader.recognises(head)), None)
-
-
 def _reader(head: bytes, where: str, wanted: str | None) -> JobFormat:
     known = {reader.name: reader for reader in _READERS}
     if wanted is not None and wanted not in known:
         raise UnknownName.among("format of jobs", wanted, known)
-    name = wanted or recognised(head)
+    name = wanted or next((reader.name for reader in _READERS if reader.recognises(head)), None)
     if name is not None:
         return known[name]
     if not head.strip():
@@ -442,7 +436,7 @@ def _sizing(
         fix = "pass Gavel's throughput table by --speeds, such as simulation_throughputs.json"
         raise BadInput("it has the steps of jobs, but no speeds", where=where, fix=fix)
     if name != "gavel":
-        needless = {"--speeds": table, "--elastic": options.elastic, "--by-hosts": options.by_hosts}
+        needless = {"--speeds": table, "--elastic": options.elastic, "--set by-hosts": options.by_hosts}
         for option, given in (*needless.items(), ("--kinds", options.kinds)):
             if given:
                 what = f"{option} needs jobs with models, but this format ({name}) has only durations"
@@ -472,8 +466,8 @@ def _tasks(
     names: set[str] = set()
     for job in jobs:
         try:
-            _check_window(job, *window)
-            tasks.append(_task(job, sizing, names))
+            _check_job(job, names, *window)
+            tasks.append(sizing.task(job))
         except SkippedRow as why:
             tally.set_aside(why.reason)
         else:
@@ -482,31 +476,12 @@ def _tasks(
     return tasks
 
 
-def _check_window(job: TrainingJob, begin_s: float | None, end_s: float | None) -> None:
+def _check_job(job: TrainingJob, names: set[str], begin_s: float | None, end_s: float | None) -> None:
+    """Raise ``SkippedRow`` for a job that arrives outside the window, or has the name of another job."""
     if (begin_s is not None and job.submit_s < begin_s) or (end_s is not None and job.submit_s >= end_s):
         raise SkippedRow("not_selected")
-
-
-def _task(job: TrainingJob, sizing: TaskSizing, names: set[str]) -> TaskSpec:
     if job.name in names:
         raise SkippedRow("duplicate")
-    sized = sizing.size(job)
-    try:
-        return TaskSpec(
-            name=job.name,
-            curve=sized.curve,
-            curves=sized.curves,
-            min_nodes=sized.min_nodes,
-            max_nodes=sized.max_nodes,
-            work_samples=sized.work,
-            submit_s=job.submit_s,
-            weight=job.weight,
-            deadline_s=None if job.slack is None else job.submit_s + job.slack * sized.ideal_s,
-            user=job.user,
-            spread=sized.spread if sized.max_nodes > 1 else None,
-        )
-    except BadValue as error:
-        raise SkippedRow("malformed") from error
 
 
 def _begin(tasks: list[TaskSpec], wanted: float | None, where: str) -> float:

@@ -178,7 +178,7 @@ def test_what_cannot_be_drawn_is_refused(options: dict[str, Any], says: str) -> 
 def test_counts_seeds_and_rates_that_cannot_be() -> None:
     with pytest.raises(BadValue, match="count: must be at least 1"):
         generate_cluster(0)
-    with pytest.raises(BadValue, match="seed: must not be below 0"):
+    with pytest.raises(BadValue, match="seed: must not be negative"):
         generate_cluster(1, -1)
     with pytest.raises(BadValue, match="per_hour: must be above 0"):
         generate_cluster(1, arrivals=TaskArrivals(per_hour=0))
