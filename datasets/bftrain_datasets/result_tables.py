@@ -46,12 +46,12 @@ Table = Mapping[str, Sequence[Any]]
 
 
 def rows(table: Table) -> Iterable[tuple[Any, ...]]:
-    """Yield a table row by row."""
+    """Return the rows of a table."""
     return zip(*table.values(), strict=True)
 
 
 def columns_of(table: Table) -> list[TableColumn]:
-    """Return the columns of a table in memory; the first cell of a column determines its type."""
+    """Return the columns of a table in memory; the first cell with a value determines a column's type."""
     known = {bool: ColumnType.TRUTH, int: ColumnType.WHOLE, float: ColumnType.NUMBER}
     types = (type(next((cell for cell in cells if cell is not None), 0.0)) for cells in table.values())
     return [TableColumn(name, known.get(kind, ColumnType.TEXT)) for name, kind in zip(table, types, strict=True)]
@@ -65,7 +65,7 @@ def write(
     form: str,
     file_format: str,
 ) -> None:
-    """Write a table atomically, and delete a table of an earlier run in another form."""
+    """Write a table atomically; ``form`` is one of ``FORMS``, ``file_format`` the format name in a Parquet file."""
     with created(folder, name, form) as file:
         if form == CSV:
             _write_csv(file, columns, rows)
@@ -78,14 +78,14 @@ def write(
 
 
 def check_form(form: str) -> None:
-    """Raise for an unknown form of tables."""
+    """Raise ``UsageError`` for an unknown form of tables."""
     if form not in FORMS:
         raise UsageError(f"there is no form '{form}'", where="tables", fix=suggestion(form, FORMS))
 
 
 @contextmanager
 def created(folder: Path, name: str, form: str) -> Iterator[IO[bytes]]:
-    """Open the file of a table for writing."""
+    """Open the file of a table for writing; then delete a table of an earlier run in another form."""
     check_form(form)
     with whole_file(folder / f"{name}.{form}") as file:
         yield file
@@ -116,7 +116,7 @@ def _write_csv(file: IO[bytes], columns: Sequence[TableColumn], rows: Iterable[S
 
 
 def _sizes_cell(sizes: Mapping[str, int]) -> str:
-    """Return a cell of sizes, which is JSON, as the csv module writes it."""
+    """Return a cell with sizes as JSON, quoted as the csv module quotes it."""
     return f'"{wire.encode(sizes).decode().replace(chr(34), chr(34) * 2)}"' if sizes else "{}"
 
 
@@ -148,7 +148,7 @@ def _array(column: TableColumn, cells: Sequence[Any]) -> Any:  # noqa: ANN401 - 
 
 @contextmanager
 def parquet_writer(file: IO[bytes], columns: Sequence[TableColumn], file_format: str) -> Iterator[tuple[Any, Any]]:
-    """Return a writer, and its schema, which names the ``file_format`` in its metadata."""
+    """Open a Parquet writer; return it and its schema, which has the ``file_format`` in its metadata."""
     from pyarrow import parquet  # noqa: PLC0415 - takes a moment
 
     fields = [(column.name, _type_of(column.kind)) for column in columns]
@@ -236,7 +236,7 @@ def _check_columns(path: Path, names: Sequence[str], known: Collection[str], lat
 def read_rows(
     folder: Path, name: str, columns: Sequence[TableColumn], later: Collection[str] = ()
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield these columns of a table row by row; an empty cell is ``None``."""
+    """Yield these columns of a table row by row; an empty cell is ``None``, but a text in CSV is empty."""
     kinds = [column.kind for column in columns]
     for batch in read(folder, name, columns, later):
         cells = (column.to_pylist() for column in batch.columns)

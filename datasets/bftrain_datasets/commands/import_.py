@@ -107,7 +107,7 @@ def _dry_run(files: tuple[Path, ...], options: ImportOptions, out: Output, *, st
 
 
 def _checked_log(files: tuple[Path, ...], options: ImportOptions) -> Imported | None:
-    """Check a log, if the files are one."""
+    """Check the log among the files, or return None if none is a log."""
     from bftrain_datasets.importing.pipeline import check_log
     from bftrain_datasets.log.log_files import holds_log, load_log
 
@@ -166,14 +166,11 @@ def _words(made: Imported, path: Path | None, doubts: IdleDoubts, *, quiet: bool
     begin, end = text_formats.moment(log.start_s), text_formats.moment(log.end_s)
     words = words_of(log.unit)
     idle = words(f"{100 * log.idle_share:.2f} % of the node-time idle")
+    nodes, events = words(text_formats.counted(len(log.node_names), "node")), text_formats.counted(len(log), "event")
     return Group(
         *([] if quiet else [records.report(made.findings, log.unit)]),
         records.row_totals(made),
-        f"{path or 'not written'}: {words(_many(len(log.node_names), 'node'))}, {_many(len(log), 'event')}, {idle},",
+        f"{path or 'not written'}: {nodes}, {events}, {idle},",
         f"{text_formats.duration(log.span_s)} from {begin} to {end}",
         Text(doubts.in_words),
     )
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -43,7 +43,6 @@ def command(log: Path, out: Output) -> None:
 def _tables(file: Path, summary: LogSummary, doubts: IdleDoubts) -> Group:
     from rich.console import Group
 
-    from bftrain import text_formats
     from bftrain.node_units import words_of
     from bftrain_datasets.log.measures import CHANCE_WITHIN_S
 
@@ -98,7 +97,6 @@ def _tables(file: Path, summary: LogSummary, doubts: IdleDoubts) -> Group:
 
 
 def _main_figures(summary: LogSummary, doubts: IdleDoubts) -> Iterator[tuple[str, str]]:
-    from bftrain import text_formats
     from bftrain_datasets.log.measures import LARGE_DEPARTURE_NODES
 
     yield "nodes", f"{summary.nodes:,}"
@@ -113,17 +111,9 @@ def _main_figures(summary: LogSummary, doubts: IdleDoubts) -> Iterator[tuple[str
     yield "pool", f"{summary.pool.mean:,.1f} nodes on average, peak {summary.pool.largest:,}"
     pieces = summary.fragments
     yield "idle fragments", f"{pieces.count:,}, mean {pieces.mean_s:,.0f} s; {pieces.open:,} last beyond the end"
-    yield (
-        "leaving",
-        f"{text_formats.percent(summary.leaving.together)} of the nodes that join together leave together",
-    )
-    yield (
-        "",
-        (
-            f"{text_formats.percent(summary.leaving.in_large_departures)} leave together with "
-            f"{LARGE_DEPARTURE_NODES} or more"
-        ),
-    )
+    together, in_crowds = summary.leaving.together, summary.leaving.in_large_departures
+    yield "leaving", f"{text_formats.percent(together)} of the nodes that join together leave together"
+    yield "", f"{text_formats.percent(in_crowds)} leave together with {LARGE_DEPARTURE_NODES} or more"
     yield "content sha256", summary.sha256
 
 
@@ -141,7 +131,5 @@ def _story(provenance: LogProvenance) -> Iterator[tuple[str, str]]:
         yield "then", step
     for finding in provenance.findings:
         done = done_about(finding)
-        yield (
-            "found",
-            f"{finding.name}, {text_formats.counted(finding.count, 'time')}" + (f": {done}" if done else ""),
-        )
+        times = text_formats.counted(finding.count, "time")
+        yield "found", f"{finding.name}, {times}{f': {done}' if done else ''}"

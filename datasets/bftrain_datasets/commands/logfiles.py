@@ -39,6 +39,8 @@ class InputFile(click.Path):
         return super().convert(scheduled if is_folder else value, param, ctx)
 
 
+FILE: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
+FOLDER: Final = click.Path(path_type=Path, file_okay=False)
 log_argument = click.argument("log", type=InputFile())
 
 
@@ -54,7 +56,7 @@ def _output(words: str, *, required: bool = True) -> Callable[[Callable[P, R]], 
 
 kinds_option = click.option(
     "--kinds",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=FILE,
     default=None,
     metavar="FILE",
     help='Kinds of the nodes: kind = "node set" in a .toml, or columns nodes and kind in a .csv.',
@@ -99,9 +101,6 @@ def _listed(text: str, where: str) -> tuple[str, ...]:
     except ValueError as error:
         raise BadInput(f"not a node set: {error}", where=where, fix=REMEDY) from error
 
-
-FILE: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
-FOLDER: Final = click.Path(path_type=Path, file_okay=False)
 
 task_output = _output("The file to write: .toml or .csv.")
 

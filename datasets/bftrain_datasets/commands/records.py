@@ -29,7 +29,8 @@ R = TypeVar("R")
 
 SUSPECTED: Final = "suspected"
 _MOST_DIGITS: Final = 6  # maximum number of digits in a number of GPUs or cores
-_LOG_OPTIONS: Final = frozenset(
+# Findings about the log's idle time; all other findings describe nodes in the records
+_ABOUT_THE_LOG: Final = frozenset(
     {"censored_end", "suspected_downtime", "always_idle", "over_capacity", "which_unknown", "shared", "held_twice"}
 )
 ROOM_FOR_TABLE: Final = 100  # columns of a terminal
@@ -148,11 +149,11 @@ def reads_records(function: Callable[P, R]) -> Callable[P, R]:
     return function
 
 
-MORE_NAMES: Final = ("node_gpus", "node_cores")  # options that set ImportOptions.node_units
+NODE_UNITS_OPTIONS: Final = ("node_gpus", "node_cores")  # set ImportOptions.node_units or node_units_of
 
 
 def options_of(given: dict[str, Any]) -> ImportOptions:
-    """Return import options from the command line."""
+    """Return the import options in ``given``, the values of the options of ``reads_records`` except ``--strict``."""
     from datetime import UTC
     from functools import partial
 
@@ -211,6 +212,7 @@ def _node_units(unit: str, given: dict[str, str | None]) -> dict[str, Any]:
 
 
 def _nodes(text: str | None, *, counts: bool) -> tuple[tuple[str, ...] | None, int | None]:
+    """Return the node names of ``--nodes``, or their number if ``counts`` allows that."""
     if text is None:
         return None, None
     if Path(text).is_file():
@@ -243,8 +245,6 @@ def row_totals(made: Imported | NoUsableRecords) -> str:
 
 def refusal(made: Imported) -> Exception:
     """Return the error of ``--strict``."""
-    from bftrain.errors import BadInput
-
     names = ", ".join(each.name for each in made.doubts)
     return BadInput(
         f"--strict: {counted(len(made.doubts), 'kind')} of doubt: {names}", fix="see the options in the report above"
@@ -279,12 +279,10 @@ class FindingsTable:
         from bftrain_datasets.importing.findings import HAZARDS
 
         known = HAZARDS.get(each.name)
-        # These describe the log; all other findings describe nodes in the records
-        idle = each.name in _LOG_OPTIONS
-        lines = (known.says if known else each.name, done_about(each))
-        return "\n".join(
-            line for line in (*(self._words(each) if idle else each for each in lines), each.first) if line
-        )
+        lines = [known.says if known else each.name, done_about(each)]
+        if each.name in _ABOUT_THE_LOG:
+            lines = list(map(self._words, lines))
+        return "\n".join(filter(None, (*lines, each.first)))
 
 
 def _hours(each: LogFinding) -> str:

@@ -23,13 +23,17 @@ if TYPE_CHECKING:
 
 CLUSTER: Final = "cluster"
 _KINDS: Final = ("mix", "trials", CLUSTER)
+_RARE: Final = (
+    *("start_cost_s", "high_weight", "noise_scale", "gangs", "long_share", "high_share", "deadlines", "burst_share"),
+    *("burst_size", "by_hosts", "node_kind"),
+)
+_SIZES_AND_WORK: Final = ("nodes", "min_nodes", "max_nodes", "work_samples", "endless")
+_SHAPE: Final = ("long_share", "high_share", "high_weight", "burst_share", "burst_size")  # fields of ClusterShape
 # Options that apply only to some kinds of tasks
-_OPTIONS_BY_KIND: Final[Mapping[str, tuple[str, ...]]] = {
+_KINDS_OF_OPTION: Final[Mapping[str, tuple[str, ...]]] = {
     "model": ("trials",),
-    **dict.fromkeys(("work_samples", "nodes", "min_nodes", "max_nodes", "files", "endless"), ("mix", "trials")),
-    **dict.fromkeys(("gangs", "long_share", "high_share", "high_weight", "deadlines", "burst_share"), (CLUSTER,)),
-    **dict.fromkeys(("burst_size", "speeds", "kinds"), (CLUSTER,)),
-    **dict.fromkeys(("node_kind", "noise_scale"), ("mix", "trials")),
+    **dict.fromkeys((*_SIZES_AND_WORK, "files", "node_kind", "noise_scale"), ("mix", "trials")),
+    **dict.fromkeys((*_SHAPE, "gangs", "deadlines", "speeds", "kinds"), (CLUSTER,)),
 }
 # Advice for such an option, by kind of tasks
 _ADVICE: Final = {("model", "mix"): ": a mix uses all models", ("node_kind", CLUSTER): ": for a cluster use --kinds"}
@@ -48,10 +52,7 @@ _GANGS: Final = "1:0.7,2:0.1,4:0.15,8:0.05"
 )
 @rare("min_nodes", hint="--nodes MIN:")
 @rare("max_nodes", hint="--nodes :MAX")
-@rare(
-    *("start_cost_s", "high_weight", "noise_scale", "gangs", "long_share", "high_share", "deadlines", "burst_share"),
-    *("burst_size", "by_hosts", "node_kind"),
-)
+@rare(*_RARE)
 @heading("Tasks")
 @task_output
 @click.option(
@@ -116,7 +117,7 @@ def command(
 ) -> None:
     """Generate tasks with measured speeds.
 
-    Without --speeds these are from arXiv:2106.12091, on 1 to 64 nodes. The same options lead to the same file.
+    The bundled speeds are from arXiv:2106.12091, on 1 to 64 nodes. The same options lead to the same file.
     """
     from bftrain.taskfiles.files import MADE_BY, check_task_name, save_tasks
     from bftrain_datasets.workloads.task_generators import TaskArrivals
@@ -125,15 +126,19 @@ def command(
     # Reject options that have no effect for this kind
     context = click.get_current_context()
     for parameter in context.command.params:
-        kinds = _OPTIONS_BY_KIND.get(parameter.name or "", _KINDS)
-        if kind not in kinds and context.get_parameter_source(parameter.name or "") is not ParameterSource.DEFAULT:
-            advice = _ADVICE.get((parameter.name, kind), "")
-            raise click.UsageError(f"{parameter.opts[0]} requires --kind {' or '.join(kinds)}{advice}")
+        name = parameter.name or ""
+        kinds = _KINDS_OF_OPTION.get(name, _KINDS)
+        if kind not in kinds and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            option = f"--set {parameter.opts[0].lstrip('-')}" if name in _RARE else parameter.opts[0]
+            advice = _ADVICE.get((name, kind), "")
+            raise click.UsageError(f"{option} requires --kind {' or '.join(kinds)}{advice}")
     if given["nodes"] is not None:
         given["min_nodes"], given["max_nodes"] = given["nodes"]
     arrivals = TaskArrivals(start_s=start_s, per_hour=arrivals_per_hour)
-    make = _cluster if kind == CLUSTER else _mix_or_trials
-    made = make(kind, count, seed, arrivals, given)
+    if kind == CLUSTER:
+        made = _cluster(count, seed, arrivals, given)
+    else:
+        made = _mix_or_trials(kind, count, seed, arrivals, given)
     save_tasks(made, path, note=f"{kind} of {count} tasks, seed {seed}, {MADE_BY} generate tasks")
     last_s = max(task.submit_s for task in made)
     figures = {"file": str(path), "tasks": count, "kind": kind, "last_submit_s": last_s}
@@ -160,32 +165,26 @@ def _mix_or_trials(
     return generate_trials(count, catalogue.chosen(known, name), seed=seed, arrivals=arrivals, shape=shape)
 
 
-def _cluster(
-    kind: str, count: int, seed: int, arrivals: TaskArrivals, given: Mapping[str, Any]
-) -> tuple[TaskSpec, ...]:
-    del kind
+def _cluster(count: int, seed: int, arrivals: TaskArrivals, given: Mapping[str, Any]) -> tuple[TaskSpec, ...]:
     from bftrain_datasets.workloads import generator
     from bftrain_datasets.workloads.speed_table import load_speed_table
 
-    names = (
-        *("long_share", "high_share", "high_weight", "burst_share", "burst_size", "users", "elastic", "start_cost_s"),
-    )
     text = given["gangs"]
     try:
         parts = [part.split(":") for part in text.split(",")]
         found = {int(gang): float(share) for gang, share in parts}
     except ValueError as error:
-        raise click.UsageError(f"--gangs: {text!r} is not a list of gangs; write {_GANGS}") from error
+        raise click.UsageError(f"--set gangs: {text!r} is not a list of gangs; write {_GANGS}") from error
     if len(found) < len(parts):
-        raise click.UsageError(f"--gangs: {text!r} repeats a gang")
-    settings = {name: given[name] for name in names if given[name] is not None}
+        raise click.UsageError(f"--set gangs: {text!r} repeats a gang")
+    settings = {name: given[name] for name in (*_SHAPE, "users", "elastic", "start_cost_s") if given[name] is not None}
     shape = generator.ClusterShape(gangs=found, deadlines=_multiples(given["deadlines"]), **settings)
     models, kinds = None, kinds_of(given["kinds"])
     if given["speeds"] is not None:
         table, by_hosts = load_speed_table(given["speeds"]), given["by_hosts"]
         models = generator.models_of(table, table.all_kinds(kinds, by_hosts=by_hosts), by_hosts=by_hosts)
     elif kinds or given["by_hosts"]:
-        option = "--kinds" if kinds else "--by-hosts"
+        option = "--kinds" if kinds else "--set by-hosts"
         raise click.UsageError(f"{option} requires --speeds: the bundled models were measured on one kind")
     return generator.generate_cluster(count, seed, models=models, arrivals=arrivals, shape=shape)
 
@@ -194,4 +193,4 @@ def _multiples(text: str | None) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(",")) if text is not None else ()
     except ValueError as error:
-        raise click.UsageError(f"--deadlines: {text!r} is not a list of multiples; write 1.2,2,10") from error
+        raise click.UsageError(f"--set deadlines: {text!r} is not a list of multiples; write 1.2,2,10") from error

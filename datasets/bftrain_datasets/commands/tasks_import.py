@@ -25,6 +25,7 @@ FORMATS: Final = ("gavel", "philly", "blox", "swf", PUBLISHED)
 STDIN: Final = "-"
 _PAIR: Final = 2  # files of the published replayer's tasks
 _WORTH_A_BAR: Final = 1 << 18  # bytes from which a file gets a progress bar
+_RARE: Final = ("by_hosts", "reference", "first", "per_node", "begin")
 
 
 @click.command(
@@ -35,7 +36,7 @@ _WORTH_A_BAR: Final = 1 << 18  # bytes from which a file gets a progress bar
     "JBND (Tcup, Tcdw, Jmin, Jmax, Pmax) and JNPS (Ns, Ps).",
     renamed={"--kind": "--kinds", "--node-kind": "--kinds"},
 )
-@rare("by_hosts", "reference", "first", "per_node", "begin")
+@rare(*_RARE)
 @click.argument(
     "files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
 )
@@ -71,7 +72,7 @@ def command(
 ) -> None:
     """Convert jobs of another system to tasks: Gavel, Philly, Blox, SWF, or the published replayer.
 
-    Formats are recognised by content, packed or not; - is standard input. Unusable rows are skipped
+    Formats are recognised by content, compressed or not; - is standard input. Unusable rows are skipped
     and counted by reason. submit_s counts from the first job, unless an option changes it.
     """
     from bftrain.taskfiles.files import check_task_name
@@ -82,9 +83,10 @@ def command(
     if len(files) != wanted:
         many = "a pair of files, JBND and JNPS" if wanted == _PAIR else "one file"
         raise click.UsageError(f"{form or 'an import'} takes {many}, not {len(files)}")
-    used = [name for name, value in given.items() if value not in {None, False}]
+    used = next((name for name, value in given.items() if value not in {None, False}), None)
     if form == PUBLISHED and used:
-        raise click.UsageError(f"--{used[0].replace('_', '-')} cannot be used with tasks of the published replayer")
+        option = f"{'--set ' if used in _RARE else '--'}{used.replace('_', '-')}"
+        raise click.UsageError(f"{option} cannot be used with tasks of the published replayer")
     if given["begin"] is not None and log is not None:
         raise click.UsageError("--log and --set begin contradict each other: both set the origin of submit_s")
     if form == PUBLISHED:
@@ -136,7 +138,7 @@ def _save(
     words: Sequence[str],
     out: Output,
 ) -> None:
-    """Write the tasks; print ``words``, which are also the file's comments, or ``figures`` as JSON."""
+    """Write the tasks with ``words`` as comments; print ``words``, or as JSON ``figures`` and those of all formats."""
     from bftrain.taskfiles.files import MADE_BY, save_tasks
 
     save_tasks(found.tasks, path, note="\n".join((f"{MADE_BY} generate from-trace", *words)))

@@ -11,6 +11,7 @@ import click
 
 from bftrain.cli.command_help import DocumentedCommand, heading, rare
 from bftrain.cli.output import Output, prints_results, table
+from bftrain_datasets.commands.logfiles import FILE
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,11 +21,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
-
 
 class NoiseScales(click.ParamType[Mapping[str, float]]):
-    """A noise scale for all models, or for some by name."""
+    """A gradient noise scale for all models, or for some by name; an empty name means all other models."""
 
     name = "n|model=n,.."
     NONE: Final[Mapping[str, float]] = MappingProxyType({})
@@ -71,7 +70,7 @@ def reading_options(function: Callable[P, R]) -> Callable[P, R]:
     "(.json), or a *_scalability.csv of AdaptDL. Without FILE: the seven bundled models.",
 )
 @rare("by_hosts", "node_kind", "noise_scale")
-@click.argument("files", metavar="[FILE]...", nargs=-1, type=_FILE)
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=FILE)
 @heading("How files are read")
 @reading_options
 @heading("Result")

@@ -108,6 +108,6 @@ def command(out: Output, **given: Any) -> None:  # noqa: ANN401 - the options' o
     from bftrain_datasets.importing.import_options import ImportOptions
     from bftrain_replay.commands import assess_run
 
-    names = given.keys() & {*ImportOptions.__struct_fields__, *records.MORE_NAMES}
+    names = given.keys() & {*ImportOptions.__struct_fields__, *records.NODE_UNITS_OPTIONS}
     options = records.options_of({name: given.pop(name) for name in names})
     assess_run.run(SimpleNamespace(**given), options, out)
