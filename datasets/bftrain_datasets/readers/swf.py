@@ -15,6 +15,7 @@ from ``UnixStartTime``; ``MaxNodes`` and ``MaxProcs`` give node sizes.
 
 from __future__ import annotations
 
+import math
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bftrain.nodesets import MOST_NODES
 from bftrain.nodesets import expand as expand_set
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.import_options import CORES
@@ -330,6 +332,25 @@ def ran(values: Any) -> Any:  # noqa: ANN401 - one job's numbers, or columns
     run_s, status = values[RUN], values[STATUS]
     held = (run_s != UNKNOWN) | ((status == COMPLETED) & (values[PROCS] > 0))
     return ((run_s == 0) & (status != CANCELLED)) | ((run_s != 0) & held)
+
+
+def unusable(values: Sequence[float]) -> str:
+    """Return the reason to skip a job because of its times, or an empty text."""
+    submit_s, run_s = values[SUBMIT], values[RUN]
+    if not (abs(submit_s) < LARGEST_S and abs(run_s) < LARGEST_S):  # also false for NaN
+        return "bad_time"
+    if not ran(values):
+        return "no_usage"
+    if run_s < 0:
+        return "bad_time" if run_s == UNKNOWN else "bad_value"
+    return ""
+
+
+def processors(values: Sequence[float]) -> tuple[int, bool]:
+    """Return a job's number of processors, 0 if impossible, and whether it is only the requested number."""
+    requested = values[PROCS] <= 0
+    procs = values[PROCS_ASKED if requested else PROCS]
+    return math.ceil(procs) if 0 < procs <= MOST_NODES else 0, requested  # 0 also for NaN
 
 
 def _hosts(parts: Sequence[str], values: Sequence[float]) -> tuple[str, str]:

@@ -195,43 +195,29 @@ def _word(text: str) -> str:
 def _rows(
     records: Iterator[swf.SwfRow], settings: ScheduleSettings, header: swf.SwfHeader, tally: FindingsTally
 ) -> list[_Row]:
-    window = time_formats.window(settings.window) if settings.window else (None, None)
+    begin_s, end_s = time_formats.window(settings.window) if settings.window else (None, None)
     found: list[_Row] = []
     for parts, values in swf.whole_jobs(islice(records, settings.first), tally):
-        run_s, limit_s, asked = values[swf.RUN], values[swf.LIMIT], values[swf.PROCS] <= 0
-        procs, at_s = values[swf.PROCS_ASKED if asked else swf.PROCS], header.epoch(values[swf.SUBMIT])
-        reason = _rejection_reason(values, procs, at_s, window)
+        run_s, limit_s, at_s = values[swf.RUN], values[swf.LIMIT], header.epoch(values[swf.SUBMIT])
+        procs, requested = swf.processors(values)
+        outside = (begin_s is not None and at_s < begin_s) or (end_s is not None and at_s >= end_s)
+        reason = swf.unusable(values) or ("" if procs else "bad_value") or ("not_selected" if outside else "")
         if reason:
             tally.set_aside(reason)
-        else:
-            if asked:
-                tally.note("request_differs")
-            if not 0 < limit_s < time_formats.LARGEST_S:  # also false for NaN
-                tally.note("request_differs")
-                limit_s = UNLIMITED
-            elif run_s > limit_s:
-                tally.note("request_differs")
-            tally.use()
-            if run_s < settings.least_run_s:
-                run_s = settings.least_run_s
-                parts[swf.RUN] = f"{run_s:.15g}"
-            found.append((at_s, tally.line, run_s, limit_s, math.ceil(procs), parts[: swf.FIELDS]))
+            continue
+        if requested:
+            tally.note("request_differs")
+        if not 0 < limit_s < time_formats.LARGEST_S:  # also false for NaN
+            tally.note("request_differs")
+            limit_s = UNLIMITED
+        elif run_s > limit_s:
+            tally.note("request_differs")
+        tally.use()
+        if run_s < settings.least_run_s:
+            run_s = settings.least_run_s
+            parts[swf.RUN] = f"{run_s:.15g}"
+        found.append((at_s, tally.line, run_s, limit_s, procs, parts[: swf.FIELDS]))
     return found
-
-
-def _rejection_reason(values: list[float], procs: float, at_s: float, window: tuple[float | None, float | None]) -> str:
-    submit_s, run_s = values[swf.SUBMIT], values[swf.RUN]
-    if not (abs(submit_s) < time_formats.LARGEST_S and abs(run_s) < time_formats.LARGEST_S):  # also false for NaN
-        return "bad_time"
-    if not swf.ran(values):
-        return "no_usage"
-    if run_s < 0:
-        return "bad_time" if run_s == swf.UNKNOWN else "bad_value"
-    if not 0 < procs <= MOST_NODES:  # also false for NaN
-        return "bad_value"
-    begin_s, end_s = window
-    outside = (begin_s is not None and at_s < begin_s) or (end_s is not None and at_s >= end_s)
-    return "not_selected" if outside else ""
 
 
 def _machine(settings: ScheduleSettings, header: swf.SwfHeader, where: str) -> tuple[int, float, int]:

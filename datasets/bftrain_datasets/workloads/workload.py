@@ -11,7 +11,6 @@ in the notebook published with the trace and in other readers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bftrain.errors import BadInput, UnknownName
-from bftrain.nodesets import MOST_NODES
 from bftrain.short_repr import ShortRepr
 from bftrain.text_formats import counted
 from bftrain.values.task import TaskSpec
@@ -122,25 +120,18 @@ def _swf_job(
 ) -> TrainingJob:
     if values[swf.STATUS] in swf.PARTIAL:
         raise SkippedRow("other_record")
-    submit_s, run_s = values[swf.SUBMIT], values[swf.RUN]
-    if not (abs(submit_s) < LARGEST_S and abs(run_s) < LARGEST_S):  # also false for NaN
-        raise SkippedRow("bad_time")
-    if not swf.ran(values):
-        raise SkippedRow("no_usage")
-    if run_s == swf.UNKNOWN:
-        raise SkippedRow("bad_time")
-    duration_s = duration_of(run_s)
-    asked = values[swf.PROCS] <= 0
-    procs = values[swf.PROCS_ASKED if asked else swf.PROCS]
-    if not 0 < procs <= MOST_NODES:  # also false for NaN
+    if reason := swf.unusable(values):
+        raise SkippedRow(reason)
+    duration_s = duration_of(values[swf.RUN])
+    gang, requested = swf.processors(values)
+    if not gang:
         raise SkippedRow("bad_value")
-    if asked:
+    if requested:
         tally.note("request_differs")
-    gang = math.ceil(procs)
     user = parts[swf.USER]
     return TrainingJob(
         name=f"job-{parts[swf.JOB]}",
-        submit_s=header.epoch(submit_s),
+        submit_s=header.epoch(values[swf.SUBMIT]),
         gang=gang,
         nodes=header.nodes_for(gang) if options.per_node is None else None,
         duration_s=duration_s,
