@@ -13,7 +13,7 @@ from typing import Final
 
 from bftrain.registry import BUILT_IN
 from bftrain_datasets.importing.findings import HAZARDS
-from bftrain_datasets.job_tables.public_sets import PUBLIC_SETS, REAL
+from bftrain_datasets.job_tables.public_sets import PUBLIC_SETS
 
 _ABOUT_FINDINGS: Final = """\
 Each row is used or skipped for a reason: *rows read = used + skipped*, always. `--strict` rejects records with findings
@@ -83,7 +83,7 @@ def _formats() -> Iterator[str]:
 def _public_sets() -> Iterator[str]:
     yield from ("## Public sets", "", _ABOUT_SETS)
     for each in PUBLIC_SETS:
-        yield f"- {_label(f'`{each.name}`', bold=each.tried == REAL)}: {each.about} ({each.source})"
+        yield f"- {_label(f'`{each.name}`', bold=each.tested)}: {each.about} ({each.source})"
 
 
 if __name__ == "__main__":

@@ -13,8 +13,7 @@ class PublicSet:
 
     ``known_by`` are columns that occur together in no other set. ``zone`` is the time zone of its local times.
     ``nodes`` is the machine size if its tables list no nodes. ``rows`` is the list inside a record with the runs of a
-    job. ``source`` is the origin, ``tried`` whether the map was tested with rows of the set or only with its
-    documentation.
+    job. ``source`` is the origin; ``tested`` means with rows of the set, not only with its documentation.
     """
 
     name: str
@@ -22,7 +21,7 @@ class PublicSet:
     map: str
     known_by: str
     source: str
-    tried: str = "documentation"
+    tested: bool = False
     zone: str | None = None
     nodes: int | None = None
     rows: str = ""
@@ -36,8 +35,6 @@ class PublicSet:
         """Return whether a table with these columns belongs to the set."""
         return set(self.known_by.lower().split()) <= {name.lower() for name in names}
 
-
-REAL: Final = "rows"
 
 # fmt: off
 PUBLIC_SETS: Final = (
@@ -73,7 +70,7 @@ PUBLIC_SETS: Final = (
         "elapsed=RUNTIME_SECONDS:s cluster=MACHINE_NAME job=JOBID count=USED_NODES cores=USED_CORES "
         "user=COBALT_USER_NAME_GENID partition=QUEUE_GENID",
         known_by="QUEUED_TIMESTAMP START_TIMESTAMP END_TIMESTAMP USED_NODES USED_CORES",
-        tried=REAL, nodes=49_152,
+        tested=True, nodes=49_152,
     ),
     PublicSet(
         name="frontier", about="Frontier's joblive and jobcomplete", source="github.com/ExaDigiT/RAPS",
@@ -101,7 +98,7 @@ PUBLIC_SETS: Final = (
         "cores=processors_req gpus=gpus_req elapsed=run_time:s limit=wallclock_req:s state=state "
         "partition=partition",
         known_by="wallclock_req nodes_req processors_req start_time end_time",
-        tried=REAL,
+        tested=True,
     ),
     PublicSet(
         name="supercloud", about="MIT Supercloud's slurm-log.csv", source="dcc.mit.edu/data",
@@ -114,27 +111,27 @@ PUBLIC_SETS: Final = (
         map="job=jobid user=user submit=submitted_time start=attempts.start_time end=attempts.end_time "
         "nodes=attempts.detail.ip gpus=attempts.detail.gpus partition=vc",
         known_by="jobid attempts submitted_time vc",
-        tried=REAL, zone="America/Los_Angeles", rows="attempts",
+        tested=True, zone="America/Los_Angeles", rows="attempts",
     ),
     PublicSet(
         name="helios", about="Helios' cluster_log.csv", source="github.com/S-Lab-System-Group/HeliosData",
         map="job=job_id user=user count=node_num cores=cpu_num gpus=gpu_num state=state submit=submit_time "
         "start=start_time end=end_time elapsed=duration:s partition=vc",
         known_by="job_id vc node_num gpu_num start_time end_time",
-        tried=REAL, zone="Asia/Shanghai",
+        tested=True, zone="Asia/Shanghai",
     ),
     PublicSet(
         name="acme", about="Acme's trace_seren.csv, trace_kalos.csv", source="github.com/InternLM/AcmeTrace",
         map="job=job_id user=user count=node_num cores=cpu_num gpus=gpu_num state=state submit=submit_time "
         "start=start_time end=end_time elapsed=duration:s partition=type",
         known_by="job_id node_num gpu_num gpu_time start_time end_time",
-        tried=REAL,
+        tested=True,
     ),
     PublicSet(
         name="pai", about="Alibaba PAI's pai_instance_table.csv, by instance", source="github.com/alibaba/clusterdata",
         map="job=inst_name start=start_time:s end=end_time:s nodes=machine state=status",
         known_by="inst_name worker_name start_time end_time machine",
-        tried=REAL,
+        tested=True,
     ),
     PublicSet(
         name="batsim", about="Batsim's PREFIX_jobs.csv", source="batsim.readthedocs.io",
@@ -148,7 +145,7 @@ PUBLIC_SETS: Final = (
         "nodes=allocated_processors:intervals count=requested_number_of_processors "
         "limit=requested_time:s",
         known_by="workload_name starting_time finish_time allocated_processors",
-        tried=REAL,
+        tested=True,
     ),
     PublicSet(
         name="sacct-json", about="sacct --json since Slurm 21.08", source="slurm.schedmd.com/sacct.html",
