@@ -77,23 +77,22 @@ def figures_of(log: EventLog, path: Path | None) -> dict[str, Any]:
     }
 
 
-def node_list(text: str, file: Path | None = None, where: str = "--nodes") -> tuple[str, ...]:
-    """Return the node names in an option such as ``--nodes``: a node set, or a file of sets with ``#`` comments."""
-    if file is None:
-        return _listed(text, where)
+def nodes_in_file(file: Path) -> tuple[str, ...]:
+    """Return the node names in a file of node sets with ``#`` comments."""
     from bftrain.files import text_lines
 
     names: list[str] = []
     for number, line in text_lines(file):
         content = line.partition("#")[0].strip()
         if content:
-            names += [name for part in content.split() for name in _listed(part, f"{file}:{number}")]
+            names += [name for part in content.split() for name in nodes_in(part, f"{file}:{number}")]
     if not names:
         raise BadInput("has no node", where=str(file), fix="write one node set per line")
     return tuple(dict.fromkeys(names))
 
 
-def _listed(text: str, where: str) -> tuple[str, ...]:
+def nodes_in(text: str, where: str) -> tuple[str, ...]:
+    """Return the node names in a node set; ``where`` is its location, such as ``--nodes``."""
     from bftrain.nodesets import REMEDY, expand
 
     try:

@@ -15,7 +15,7 @@ from bftrain.cli.value_completion import complete_parts
 from bftrain.errors import BadInput
 from bftrain.node_units import CORE, GPU, NODE, UNITS, words_of
 from bftrain.text_formats import counted
-from bftrain_datasets.commands.logfiles import InputFile, node_list
+from bftrain_datasets.commands.logfiles import InputFile, nodes_in, nodes_in_file
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -177,7 +177,7 @@ def options_of(given: dict[str, Any]) -> ImportOptions:
         window=window(wanted) if wanted is not None else (None, None),
         down=tuple(window(text, where="--down") for text in downs if text != SUSPECTED and "@" not in text),
         down_nodes=tuple(
-            (node_list(nodes, where="--down"), *window(text, where="--down"))
+            (nodes_in(nodes, "--down"), *window(text, where="--down"))
             for nodes, at, text in (each.partition("@") for each in downs)
             if at
         ),
@@ -206,7 +206,7 @@ def _node_units(unit: str, given: dict[str, str | None]) -> dict[str, Any]:
     for count, nodes, where in named_sets(Path(text), f"{unit}s", remedy):
         if not count.isdecimal() or len(count) > _MOST_DIGITS:
             raise BadInput(f"{count!r:.40} is not a number of {unit}s", where=where, fix=remedy)
-        node_list(nodes, where=where)
+        nodes_in(nodes, where)
         found.append((nodes, int(count)))
     return {"node_units_of": tuple(found)}
 
@@ -216,14 +216,14 @@ def _nodes(text: str | None, *, counts: bool) -> tuple[tuple[str, ...] | None, i
     if text is None:
         return None, None
     if Path(text).is_file():
-        return node_list(text, Path(text)), None
+        return nodes_in_file(Path(text)), None
     if text.isdecimal():
         if not counts:
             raise click.UsageError(f"--nodes {text} is only a number, which is enough for --counts only")
         if not text.strip("0"):
             raise click.UsageError(f"--nodes {text}: must be at least 1")
         return None, int(text)
-    return node_list(text), None
+    return nodes_in(text, "--nodes"), None
 
 
 def read_records(files: Sequence[Path], options: ImportOptions, out: Output) -> Imported:

@@ -11,7 +11,7 @@ from bftrain.cli.command_help import DocumentedCommand, heading, rare
 from bftrain.cli.output import Output, prints_results
 from bftrain.cli.settings import DurationType
 from bftrain.errors import UsageError
-from bftrain_datasets.commands.logfiles import figures_of, log_argument, log_output, node_list
+from bftrain_datasets.commands.logfiles import figures_of, log_argument, log_output, nodes_in_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,14 +67,14 @@ def command(
     if shift_times and not anonymous:
         raise click.UsageError("--shift-times requires --anonymise")
     if nodes is None and window is None and lead_s is None and not anonymous:
-        raise click.UsageError("set --nodes, --window, or both; or --anonymise")
+        raise click.UsageError("set --nodes, --window, --set leave-early or --anonymise")
     check_log_name(path)
     if path.exists() and log.exists() and path.samefile(log):
         raise UsageError(f"'{path}' is the input", where="-o", fix="name another file")
     whole = load_log(log)
     chosen: slice | NDArray[np.int64] | None = None
     if nodes is not None and Path(nodes).is_file():
-        chosen = places_of(whole, node_list(nodes, Path(nodes)), where=nodes)
+        chosen = places_of(whole, nodes_in_file(Path(nodes)), where=nodes)
     elif nodes is not None:
         chosen = chosen_nodes(whole, nodes, where="--nodes")
     part = whole.select(nodes=chosen, window=chosen_window(whole, window or ":", where="--window"))

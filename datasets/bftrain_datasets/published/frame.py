@@ -3,8 +3,7 @@
 The standard library's unpickler reads a pickle as data; it imports and calls no name in it. Each name becomes a
 separate class, whose objects only record their arguments and state. Names outside an allowlist are rejected. So are
 operations that tables do not need, and dictionary keys other than text: hashing a deeply nested key would overflow the
-C stack.
-Then shapes, types and lengths are checked before any array is created.
+C stack. Then shapes, types and lengths are checked before any array is created.
 
 pandas' own unpickler is no alternative: numpy, pandas and pyarrow trust the types, flags, positions and offsets in a
 pickle. A file with only allowed names can make them read and write any memory. Tests contain such pickles.
@@ -194,8 +193,7 @@ _PLAIN_TYPE: Final = re.compile(r"b1|[iuf][1248]")
 _UNITS: Final = {b"s": "s", b"ms": "ms", b"us": "us", b"ns": "ns"}
 TIME_REMEDY: Final = "the index of the table must contain times, or seconds since 1970-01-01 UTC"
 _MOST_DIMENSIONS: Final = 2
-# Bounds of a range; larger ranges have no ``len``
-_MOST_LABELS: Final = 1 << 48
+_MOST_LABELS: Final = 1 << 48  # largest bound of a range of labels; much larger ranges have no ``len``
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ def test_nodes_may_stand_in_a_file(bftrain: CommandLine, file: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        ((), 2, "set --nodes, --window, or both"),
+        ((), 2, "set --nodes, --window, --set leave-early"),
         (("--nodes", "x"), 3, "--nodes: the log has no 'x'"),
         (("--window", "x"), 3, "--window: 'x' is not a window"),
         (("--window", "1:2"), 3, "--window: '1:2' is not within the log"),
