@@ -197,10 +197,10 @@ def _node_units(unit: str, given: dict[str, str | None]) -> dict[str, Any]:
     text = given.get(unit)
     if text is None:
         return {}
-    if text.isdecimal() and text.strip("0"):
-        return {"node_units": int(text[:_MOST_DIGITS])}
+    if text.isdecimal() and text.strip("0") and len(text) <= _MOST_DIGITS:
+        return {"node_units": int(text)}
     if not Path(text).is_file():
-        raise click.UsageError(f"--node-{unit}s {text}: neither a number of at least 1 nor a file")
+        raise click.UsageError(f"--node-{unit}s {text}: neither a number from 1 to 999,999 nor a file")
     remedy = f'write 8 = "n[001-036]" in a .toml, or the columns nodes and {unit}s in a .csv'
     found = []
     for count, nodes, where in named_sets(Path(text), f"{unit}s", remedy):

@@ -221,8 +221,9 @@ def test_nodes_go_down_with_their_gpus(tmp_path: Path) -> None:
     [
         (("--node-gpus", "8"), "--node-gpus requires --unit gpu"),
         (("--unit", "core", "--node-gpus", "8"), "--node-gpus requires --unit gpu"),
-        (("--unit", "gpu", "--node-gpus", "0"), "neither a number of at least 1 nor a file"),
-        (("--unit", "gpu", "--node-gpus", "x.csv"), "neither a number of at least 1 nor a file"),
+        (("--unit", "gpu", "--node-gpus", "0"), "neither a number from 1 to 999,999 nor a file"),
+        (("--unit", "gpu", "--node-gpus", "1000004"), "neither a number from 1 to 999,999 nor a file"),
+        (("--unit", "gpu", "--node-gpus", "x.csv"), "neither a number from 1 to 999,999 nor a file"),
     ],
 )
 def test_numbers_of_gpus_that_make_no_sense_are_refused(tmp_path: Path, options: tuple[str, ...], says: str) -> None:
