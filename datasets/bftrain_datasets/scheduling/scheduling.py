@@ -44,7 +44,29 @@ from bftrain_datasets.scheduling.schedule_settings import (
 )
 from bftrain_datasets.scheduling.virtual_schedule import NO_CAMPAIGN
 
-_NAME_DIGITS: Final = 4
+FORMAT: Final = "bftrain schedule 1"
+LOG_FILE: Final = "idle.npz"
+SCHEDULE_FILE: Final = "schedule.swf"
+MEASURED: Final = frozenset({"wall_s", "jobs_per_s"})  # figures that differ between runs
+MADE_BY: Final = "derived: schedule"  # prefix in the provenance of logs
+
+DONE: Final = "done"
+RUNNING: Final = "running"
+WAITING: Final = "waiting"
+NOT_ARRIVED: Final = "not_arrived"
+REFUSED: Final = "refused"
+STATES: Final = (DONE, RUNNING, WAITING, NOT_ARRIVED, REFUSED)
+
+LEAST_S: Final = 10.0  # lower bound of a campaign's own time
+BOUNDED_S: Final = 10.0  # lower bound of run times in bounded slowdowns
+ROUNDING: Final = 1e-9  # relative tolerance; the two sides of a comparison are sums of different numbers
+_LATE_S: Final = 1e-6  # smaller differences are rounding
+_EXACT: Final = 2.0**53  # smaller whole numbers are exact
+_NAME_DIGITS: Final = 4  # minimum number of digits in node names
+_CAMPAIGN_COLUMNS: Final = (
+    "jobs", "created_s", "end_s", "flow_s", "work", "longest_s", "least_s", "stretch", "virtual_end_s", "rivals",
+    "previous_work", "bound_s", "stretch_bound",
+)  # fmt: skip
 
 
 def place(schedule: JobSchedule, per_node: int = 1) -> tuple[EventLog, list[str]]:
@@ -110,18 +132,6 @@ def _node_set(nodes: NDArray[np.int64], digits: int) -> str:
         for first, last in zip(firsts, lasts, strict=True)
     ]
     return f"n{parts[0]}" if len(parts) == 1 and "-" not in parts[0] else f"n[{','.join(parts)}]"
-
-
-_LATE_S: Final = 1e-6  # smaller differences are rounding
-LEAST_S: Final = 10.0  # lower bound of a campaign's own time
-ROUNDING: Final = 1e-9  # relative tolerance; the two sides of a comparison are sums of different numbers
-BOUNDED_S: Final = 10.0  # lower bound of run times in bounded slowdowns
-DONE: Final = "done"
-RUNNING: Final = "running"
-WAITING: Final = "waiting"
-NOT_ARRIVED: Final = "not_arrived"
-REFUSED: Final = "refused"
-STATES: Final = (DONE, RUNNING, WAITING, NOT_ARRIVED, REFUSED)
 
 
 class ScheduleSpread(msgspec.Struct, frozen=True, kw_only=True):
@@ -407,9 +417,6 @@ class ScheduleResult:
         return self.summary.complete
 
 
-MADE_BY: Final = "derived: schedule"  # prefix in the provenance of logs
-
-
 def find_policy(name: str, options: PolicyOptions) -> QueuePolicy:
     """Return the policy of this name: a registered one, or one from ``path/to/file.py:name``.
 
@@ -497,12 +504,6 @@ def _findings(schedule: JobSchedule, placed: EventLog) -> list[LogFinding]:
 
 def _finding(name: str, count: int, node_s: float, first: str = "") -> LogFinding:
     return LogFinding(name=name, count=count, node_s=node_s, first=first, done=HAZARDS[name].done)
-
-
-_CAMPAIGN_COLUMNS: Final = (
-    "jobs", "created_s", "end_s", "flow_s", "work", "longest_s", "least_s", "stretch", "virtual_end_s", "rivals",
-    "previous_work", "bound_s", "stretch_bound",
-)  # fmt: skip
 
 
 def jobs_table(result: ScheduleResult) -> Table:
@@ -610,17 +611,10 @@ def _swf_lines(result: ScheduleResult) -> Iterator[str]:
         yield " ".join(fields)
 
 
-_EXACT: Final = 2.0**53
-
-
 def _number(value: float) -> str:
     return str(int(value)) if value == int(value) and abs(value) < _EXACT else repr(value)
 
 
-FORMAT: Final = "bftrain schedule 1"
-LOG_FILE: Final = "idle.npz"
-SCHEDULE_FILE: Final = "schedule.swf"
-MEASURED: Final = frozenset({"wall_s", "jobs_per_s"})
 TABLES: Final[Mapping[str, Callable[[ScheduleResult], Table]]] = {
     "jobs": jobs_table,
     "campaigns": campaigns_table,
