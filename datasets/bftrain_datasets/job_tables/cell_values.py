@@ -71,7 +71,7 @@ def is_nothing(cell: object) -> bool:
     return cell is None or (isinstance(cell, str) and cell.strip().lower() in NOTHING) or cell != cell  # noqa: PLR0124 - NaN
 
 
-def numbers_in(cells: Iterable[object]) -> list[float]:
+def only_numbers(cells: Iterable[object]) -> list[float]:
     """Return all cells as numbers; empty unless all cells with a value are numbers."""
     known = [number_of(cell) for cell in cells if not is_nothing(cell)]
     found = [each for each in known if each is not None and math.isfinite(each)]
@@ -83,7 +83,7 @@ def time_unit(cells: Iterable[object]) -> str | None:
     known = [cell for cell in cells if not is_nothing(cell)]
     if any(isinstance(cell, str) and _DATE.match(cell.strip()) for cell in known):
         return ISO
-    found = [each for each in numbers_in(known) if each > 0]
+    found = [each for each in only_numbers(known) if each > 0]
     if not found:
         return None
     typical = median(found)
@@ -102,7 +102,7 @@ def span_unit(cells: Iterable[object]) -> str | None:
 def node_form(cells: Iterable[object]) -> str | None:
     """Guess the notation of nodes; None if there are no cells, or all are plain numbers, which are counts."""
     known = [cell for cell in cells if not is_nothing(cell)]
-    if not known or numbers_in(known):
+    if not known or only_numbers(known):
         return None
     if all(isinstance(cell, str) and _INTERVALS.match(cell.strip()) for cell in known):
         return INTERVALS

@@ -281,7 +281,7 @@ def _by_values(uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]
         form = cell_values.node_form(sample.get(nodes.column, ()))
         if form is None and nodes.why == _BY_NAME:
             del found["nodes"]
-            if "count" not in found and cell_values.numbers_in(sample.get(nodes.column, ())):
+            if "count" not in found and cell_values.only_numbers(sample.get(nodes.column, ())):
                 found["count"] = replace(nodes, meaning="count", why="by its name, and its numbers")
         else:
             found["nodes"] = replace(nodes, unit=form or cell_values.NODE_SET)
@@ -289,7 +289,7 @@ def _by_values(uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]
                 del found["count"]
     for meaning, use in tuple(found.items()):
         if meaning == "partition" and use.why == _BY_NAME and use.column.lower() == "queue":
-            if cell_values.numbers_in(sample.get(use.column, ())):
+            if cell_values.only_numbers(sample.get(use.column, ())):
                 del found[meaning]  # a waiting time
         elif not use.unit and meaning in (*TIMES, *SPANS):
             unit, why = _guessed(use, found, sample)
@@ -342,6 +342,6 @@ def _relative(uses: Mapping[str, ColumnUse], sample: Mapping[str, Sequence[Any]]
     for meaning in ("start", "end"):
         factor = cell_values.EPOCHS.get(uses[meaning].unit) if meaning in uses else None
         if factor is not None:
-            numbers = cell_values.numbers_in(sample.get(uses[meaning].column, ()))
+            numbers = cell_values.only_numbers(sample.get(uses[meaning].column, ()))
             times_s += [number * factor for number in numbers if number > 0]
     return bool(times_s) and median(times_s) < SMALLEST_EPOCH_S

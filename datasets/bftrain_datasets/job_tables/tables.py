@@ -150,21 +150,18 @@ def _values(text: str, where: str) -> Iterator[Any]:
 
 
 def leaf_names(record: object, before: str = "", depth: int = 0) -> Iterator[str]:
-    """Yield a record's field names; nested fields have dotted names."""
+    """Yield a record's field names; nested fields have dotted names, and fields that contain others count too."""
     if depth == MOST_DEPTH:
         return
     if isinstance(record, list):
         resources = sorted({_resource(each) for each in record if _is_resource(each)})
         yield from (f"{before}.{name}" for name in resources)
         record = record[0] if record and isinstance(record[0], dict) else None
-    if not isinstance(record, dict) or record.keys() >= _NUMBER:
-        if before:
-            yield before
-        return
     if before:
         yield before
-    for name, inner in record.items():
-        yield from leaf_names(inner, f"{before}.{name}" if before else name, depth + 1)
+    if isinstance(record, dict) and not record.keys() >= _NUMBER:
+        for name, inner in record.items():
+            yield from leaf_names(inner, f"{before}.{name}" if before else name, depth + 1)
 
 
 def dig(record: object, path: str) -> Any:  # noqa: ANN401 - any JSON value

@@ -9,12 +9,11 @@ import math
 from ast import literal_eval
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from bftrain import WorkloadOptions, import_workload, load_tasks, save_tasks
+from bftrain import WorkloadOptions, import_workload
 from tests.helpers.site_data import site_data
 
 SPEEDS: Final = "gavel/simulation_throughputs.json.gz"
@@ -160,11 +159,3 @@ def test_archive_logs_are_counted_and_summed(name: str, jobs: int, aside: dict[s
     assert len(ran) == jobs
     assert math.fsum(task.work_samples or 0 for task in found.tasks) == math.fsum(float(row[3]) for row in ran)
     assert found.tasks[-1].submit_s == max(float(row[1]) for row in ran) - min(float(row[1]) for row in ran)
-
-
-@pytest.mark.parametrize("name", ["gavel/max_min_fairness.trace", "blox/jobs_load4.csv"])
-def test_real_tasks_survive_their_file(tmp_path: Path, name: str) -> None:
-    found = imported(name)
-    for suffix in (".toml", ".csv"):
-        save_tasks(found.tasks, tmp_path / f"tasks{suffix}")
-        assert load_tasks(tmp_path / f"tasks{suffix}") == found.tasks
