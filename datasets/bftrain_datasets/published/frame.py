@@ -191,7 +191,7 @@ ADMITTED: Final = frozenset(
 )  # fmt: skip
 _PLAIN_TYPE: Final = re.compile(r"b1|[iuf][1248]")
 _UNITS: Final = {b"s": "s", b"ms": "ms", b"us": "us", b"ns": "ns"}
-TIME_REMEDY: Final = "the index of the table must contain times, or seconds since 1970-01-01 UTC"
+TIME_REMEDY: Final = "save a table with times, or seconds since 1970-01-01 UTC"
 _MOST_DIMENSIONS: Final = 2
 _MOST_LABELS: Final = 1 << 48  # largest bound of a range of labels; much larger ranges have no ``len``
 
@@ -229,22 +229,15 @@ def load_frame(file: IO[bytes], where: str) -> SavedFrame:
     return _Reading(where).frame(read_pickle(file, where, ADMITTED))
 
 
-def seconds_of(index: Labels, where: str) -> NDArray[np.float64]:
+def seconds_of(times: Labels, where: str) -> NDArray[np.float64]:
     """Return times in seconds UTC; raise ``BadInput`` at the first row without a time."""
-    labels = np.asarray(index)
-    if labels.dtype.kind == "M":
-        if np.isnat(labels).any():
-            raise BadInput(
-                f"row {int(np.flatnonzero(np.isnat(labels))[0]) + 1} has no time", where=where, fix=TIME_REMEDY
-            )
-        return epochs(labels)
-    if labels.dtype.kind not in "iuf":
-        raise BadInput("the rows are not labelled with times", where=where, fix=TIME_REMEDY)
-    moments = labels.astype(np.float64)
-    if not np.isfinite(moments).all():
-        row = int(np.flatnonzero(~np.isfinite(moments))[0]) + 1
-        raise BadInput(f"row {row} has no time", where=where, fix=TIME_REMEDY)
-    return moments
+    values = np.asarray(times)
+    if values.dtype.kind not in "Miuf":
+        raise BadInput("the values are not times", where=where, fix=TIME_REMEDY)
+    is_missing = np.isnat(values) if values.dtype.kind == "M" else ~np.isfinite(values)
+    if is_missing.any():
+        raise BadInput(f"row {int(is_missing.argmax()) + 1} has no time", where=where, fix=TIME_REMEDY)
+    return epochs(values) if values.dtype.kind == "M" else values.astype(np.float64)
 
 
 class _Reading:

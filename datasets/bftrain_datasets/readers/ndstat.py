@@ -57,7 +57,7 @@ def add_table(frame: SavedFrame, intake: RecordIntake) -> None:
     for name in frame.columns:
         if not is_node_name(name):
             raise BadInput(f"a column is called {name!r}, which is not a node name", where=where, fix=REMEDY)
-    moments = seconds_of(frame.index, where)
+    moments = seconds_of(frame.index, f"{where}: row labels")
     steps = np.diff(moments)
     order = np.argsort(moments, kind="stable") if (steps < 0).any() else None
     sorted_s = moments if order is None else moments[order]

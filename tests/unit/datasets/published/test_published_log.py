@@ -94,7 +94,7 @@ def test_times_become_seconds(tmp_path: Path, index: pd.Index[float], seconds: l
         (pd.DataFrame({"a": [-1, 0]}), "row 1, node 'a': -1 is neither"),
         (pd.DataFrame({"a": ["idle", "busy"]}, dtype=object), "row 1, node 'a': an object is neither 0 nor 1"),
         (pd.DataFrame({"a": pd.DatetimeIndex(["2021-01-01"])}), "row 1, node 'a': 2021-01-01.* is neither"),
-        (pd.DataFrame({"a": [0, 1]}, index=["x", "y"]), "the rows are not labelled with times"),
+        (pd.DataFrame({"a": [0, 1]}, index=["x", "y"]), "row labels: the values are not times"),
         (pd.DataFrame({"a": [0, 1]}, index=[0.0, float("inf")]), "row 2 has no time"),
         (pd.DataFrame({"a": [0, 1]}, index=pd.DatetimeIndex(["2021-01-01", "NaT"])), "row 2 has no time"),
         (pd.DataFrame({"a": []}), "the table is empty"),

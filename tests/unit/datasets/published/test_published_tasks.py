@@ -93,7 +93,7 @@ def test_tables_in_another_order_are_joined_by_name(tmp_path: Path) -> None:
         ({"names": ["a", "a"]}, r"Jbnd.pkl: two tasks have the label 'a'"),
         ({"Tsub": pd.DatetimeIndex(["2021-02-10 10:00", "2021-02-10 10:30"])}, "task 'b': Tsub differs"),
         ({"Tsub": pd.DatetimeIndex(["2021-02-10", "NaT"])}, "Jbnd.pkl: Tsub: row 2 has no time"),
-        ({"Tsub": ["soon", "later"]}, "Jbnd.pkl: Tsub: the rows are not labelled with times"),
+        ({"Tsub": ["soon", "later"]}, "Jbnd.pkl: Tsub: the values are not times"),
         ({"Jmin": [1.5, 1.0]}, "Jbnd.pkl: task 'a': Jmin: 1.5 is not a whole number"),
         ({"Jmin": [float("nan"), 1.0]}, "task 'a': Jmin: nan is not a whole number"),
         ({"Jmin": ["x", "y"]}, "task 'a': Jmin: 'x' is not a whole number"),
