@@ -322,6 +322,7 @@ _READERS: Final = (
     JobFormat("swf", swf.recognises, read_swf),
 )
 PICKLE: Final = b"\x80"
+SKIPPED: Final = "row skipped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -385,7 +386,10 @@ def import_workload(
         )
     begin_s = _begin(tasks, options.begin_s, source.name)
     tasks = _in_order(tasks, begin_s, tally)
-    findings = tally.findings()
+    # No nodes count as idle because of a row that is skipped
+    findings = tuple(
+        msgspec.structs.replace(each, done=SKIPPED) if HAZARDS[each.name].aside else each for each in tally.findings()
+    )
     doubt = next((each for each in findings if is_doubt(each)), None)
     if options.strict and doubt is not None:
         what = f"--strict: {counted(doubt.count, 'time')} {doubt.name}: {HAZARDS[doubt.name].says}"

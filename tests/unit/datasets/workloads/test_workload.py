@@ -70,8 +70,9 @@ def test_reading_reports_its_progress(tmp_path: Path) -> None:
 
 def test_a_finding_names_all_its_treatments(tmp_path: Path) -> None:
     rows = "job_id,arrival_s,duration_s,gpus\n1,1700000060000,9,1\n2,1700000000000,9,1\n"
-    notation = {each.name: each for each in read(tmp_path, rows).findings}["notation"]
-    assert (notation.count, notation.done) == (3, "divided by 1,000; converted and sorted")
+    found = {each.name: each for each in read(tmp_path, rows + "3,soon,9,1\n").findings}
+    assert (found["notation"].count, found["notation"].done) == (3, "divided by 1,000; converted and sorted")
+    assert found["bad_time"].done == "row skipped"
 
 
 @pytest.mark.parametrize("field", ["nodes", "first", "per_node"])
