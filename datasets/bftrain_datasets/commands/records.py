@@ -219,7 +219,7 @@ def _nodes(text: str | None, *, counts: bool) -> tuple[tuple[str, ...] | None, i
         return nodes_in_file(Path(text)), None
     if text.isdecimal():
         if not counts:
-            raise click.UsageError(f"--nodes {text} is only a number, which is enough for --counts only")
+            raise click.UsageError(f"--nodes {text} is only a number, which requires --counts or --format jobs")
         if not text.strip("0"):
             raise click.UsageError(f"--nodes {text}: must be at least 1")
         return None, int(text)
@@ -227,7 +227,7 @@ def _nodes(text: str | None, *, counts: bool) -> tuple[tuple[str, ...] | None, i
 
 
 def read_records(files: Sequence[Path], options: ImportOptions, out: Output) -> Imported:
-    """Import the files, with a progress bar for large ones."""
+    """Import the files, with a progress bar."""
     from bftrain_datasets.importing.pipeline import import_files
 
     size = sum(path.stat().st_size for path in files if path.is_file())
