@@ -58,11 +58,11 @@ class SpeedTable:
         raise BadInput(
             f"has speeds of several kinds of nodes: {', '.join(self.rates)}",
             where=self.source.name,
-            fix="select one by --node-kind",
+            fix="select one by --set node-kind=KIND",
         )
 
     def all_kinds(self, wanted: tuple[str, ...] = (), *, by_hosts: bool = False) -> tuple[str, ...]:
-        """Return the requested kinds, or all kinds; the usual kind is first and applies to nodes without kinds.
+        """Return the requested kinds in their order, or all kinds, the usual kind first.
 
         With ``by_hosts``, the speeds on several hosts are not separate kinds.
         """

@@ -330,8 +330,8 @@ class TrainingWorkload(ShortRepr):
     """Tasks in submission order, and the outcome of every row.
 
     ``begin_s`` was subtracted from the submission times: seconds UTC, or on the file's own clock. With speeds,
-    ``node_kind`` is their kind; several ``kinds`` are possible, and the first applies to nodes without kinds.
-    ``reference`` is the kind for deadlines.
+    ``node_kind`` is their kind, or ``kinds`` are several kinds; on nodes without kinds, a task has its speed on the
+    first that can run it. ``reference`` is the kind for deadlines.
     """
 
     tasks: tuple[TaskSpec, ...]
