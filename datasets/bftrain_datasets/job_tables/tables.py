@@ -26,11 +26,17 @@ from bftrain.errors import BadInput
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.raw_file import HEAD_BYTES, LARGE_BLOCK_BYTES, RawFile
 from bftrain_datasets.importing.text_columns import HEADER_WITHIN, columns_of, first_lines, names_slurm_jobs
-from bftrain_datasets.job_tables.cell_values import Cells, column_of
+from bftrain_datasets.job_tables.cell_values import EPOCHS, Cells, column_of
 from bftrain_datasets.job_tables.column_choice import SAMPLE_ROWS, recognised
 from bftrain_datasets.log.arrow_arrays import EMPTY, arrow_texts, numpy_of
 from bftrain_datasets.log.parquet_log import FORMAT_KEY
 
+PARQUET_MARK: Final = b"PAR1"
+SEPARATORS: Final = "|\t;,"
+MOST_COLUMNS: Final = 4096
+_ROWS_AT_ONCE: Final = 1 << 17
+_PARSED_AT_ONCE: Final = 1 << 13  # rows of Python texts; bounds the work of the garbage collector
+_AGAIN: Final = "fetch the file again"
 LARGEST_BYTES: Final = 1 << 32  # largest file that is kept in memory
 _PIECE_BYTES: Final = 1 << 20
 _SPLIT: Final = "import a part, or write a record on each line, for example by: jq -c '.jobs[]'"
@@ -223,15 +229,6 @@ def split_rows(record: Mapping[str, Any], rows: str) -> Iterator[Mapping[str, An
     yield from ({**record, rows: each} for each in entries)
 
 
-PARQUET_MARK: Final = b"PAR1"
-SEPARATORS: Final = "|\t;,"
-MOST_COLUMNS: Final = 4096
-_ROWS_AT_ONCE: Final = 1 << 17
-_PARSED_AT_ONCE: Final = 1 << 13  # rows of Python texts; bounds the work of the garbage collector
-_EPOCH_UNITS: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-_AGAIN: Final = "fetch the file again"
-
-
 @dataclass(frozen=True, slots=True)
 class ColumnBatch:
     """Rows of a table as columns; ``lines`` are their line numbers, ``lists`` the cells of ``JsonTable.lists``."""
@@ -286,7 +283,7 @@ def header_of(line: str) -> TextHeader:
 
 
 def find_header(head: bytes) -> tuple[int, TextHeader] | None:
-    """Return the first line with the columns of a table of jobs, and its index."""
+    """Return the index and the header of the first line with the columns of a table of jobs."""
     for index, line in enumerate(first_lines(head)[:HEADER_WITHIN]):
         header = header_of(line)
         of_sacct = header.separator != " " and names_slurm_jobs(header.names)
@@ -468,7 +465,7 @@ def _cells(column: Any) -> Cells:  # noqa: ANN401 - pyarrow has no types
     if types.is_timestamp(kind) and kind.tz is None:
         column = compute.strftime(column.cast(pa.timestamp("s"), safe=False), "%Y-%m-%dT%H:%M:%S")
     elif types.is_timestamp(kind) or types.is_duration(kind):
-        return _numbers(column.cast(pa.int64())) * _EPOCH_UNITS[kind.unit]
+        return _numbers(column.cast(pa.int64())) * EPOCHS[kind.unit]
     elif types.is_integer(kind) or types.is_floating(kind):
         return _numbers(column)
     elif types.is_decimal(kind):
