@@ -149,7 +149,7 @@ def _values(text: str, where: str) -> Iterator[Any]:
             value, place = scan(text, start.end() - 1)
         except (ValueError, RecursionError) as error:
             why = error if isinstance(error, ValueError) else "nested too deep"
-            raise BadInput(f"incomplete JSON: {why}", where=where, fix="fetch the file again") from error
+            raise BadInput(f"incomplete JSON: {why}", where=where, fix=_AGAIN) from error
         inner = value.items() if isinstance(value, dict) else [(_LISTS[0], value)]
         lists = [each for name, each in inner if name in _LISTS and isinstance(each, list)]
         yield from chain(*lists) if lists else [value]

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, quantiles
+from statistics import correlation, fmean, quantiles
 from typing import Any
 
 import pytest
@@ -90,12 +90,6 @@ def test_the_streams_do_not_know_of_each_other(tasks: list[Any]) -> None:
         for other, second in columns.items():
             if one < other:
                 assert abs(correlation(first, second)) < 4 / math.sqrt(MANY), (one, other)
-
-
-def correlation(first: list[float], second: list[float]) -> float:
-    a, b = fmean(first), fmean(second)
-    both = sum((x - a) * (y - b) for x, y in zip(first, second, strict=True))
-    return both / math.sqrt(sum((x - a) ** 2 for x in first) * sum((y - b) ** 2 for y in second))
 
 
 def test_without_a_rate_all_come_at_the_start() -> None:
