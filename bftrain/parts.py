@@ -92,7 +92,9 @@ def _names_defined_in(module: ModuleType) -> list[str]:
 def load_part(port: registry.Port, name: str) -> Any:  # noqa: ANN401 - the caller checks its type
     """Load a registered part, or one from the file in ``name``."""
     file, attribute = split_name(f"{name}:" if name.endswith(".py") else name)
-    return registry.load(port, name) if file is None else load_from_file(file, attribute, f"{port} '{name}'")
+    if file is None:
+        return registry.load(port, name)
+    return load_from_file(file, attribute, f"{port.replace('_', ' ')} '{name}'")
 
 
 def absolute_name(name: str, folder: Path | None = None) -> str:
