@@ -12,7 +12,7 @@ from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S, RecordClock
 
 _KNOWN_ENOUGH: Final = 2  # recognised columns from which a file counts as a job table
 _LEAST_COLUMNS: Final = 2
-_LEAST_CELLS: Final = 3  # of a row without a header line
+_LEAST_CELLS: Final = 3  # minimum for a row without a header line
 _SHOWN: Final = 6  # column names in a message
 _COMPARED_LINES: Final = 5  # lines to compare with the patterns of unsupported records
 _MAP: Final = "--format jobs --map start={0},end={0}|elapsed={0},nodes={0}|count={0}"

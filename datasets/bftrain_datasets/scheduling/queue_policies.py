@@ -297,7 +297,7 @@ class BackfillingPolicy:
         if last == 0:
             return started  # no candidate can start now, so the plans have no effect
         further = self._planned(examined[: last + 1], started, free, cluster)
-        if self._interval_s:  # after a backfill, backfill again
+        if self._interval_s:  # a backfill is followed by another one
             self.wake_s = now_s + self._interval_s if further else NEVER
         return started + further
 
