@@ -20,7 +20,7 @@ BATCH: Final = "BFTRAIN_BATCH"  # decided samples per step over all workers; 0 o
 _SEEDS: Final = 2**63
 _NUMPY_SEEDS: Final = 2**32
 _FACTOR: Final = 1_000_003  # a prime, so that mixed seeds hardly ever coincide
-_NONE: Final = object()
+_NONE: Final = object()  # the loader has no further batch
 _HASH_BYTES: Final = 7
 _READ: Final = "bftrain.read"  # key of the number of batches read in this epoch, if the loader's state is not used
 _LOADER: Final = "give it a loader with state_dict() and load_state_dict(), such as torchdata's StatefulDataLoader"
@@ -94,7 +94,7 @@ class GlobalBatch(NamedTuple):
     """A batch of all workers: its epoch, its position there, and this worker's part."""
 
     epoch: int
-    end: int  # samples of the epoch that are done after it
+    end: int  # number of samples of the epoch up to and including it
     samples: int
     share: BatchShare
 
@@ -106,7 +106,7 @@ class ElasticLoader:
     together. So any number of workers trains the same batches, and a change continues with the next one.
 
     Args:
-        dataset: has ``len()`` and returns a sample for each number, as for DataLoader.
+        dataset: has ``len()`` and returns a sample for each index, as for DataLoader.
         batch_size: samples of all workers together, unless another batch is decided (``State.decided_batch``).
         epochs: how often each sample is trained.
         shuffle: draw a new sequence for each epoch.
@@ -140,8 +140,8 @@ class ElasticLoader:
         **options: Any,  # noqa: ANN401 - of DataLoader
     ) -> None:
         if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-            fix = "give it a data set with len() and numbered samples, or keep in the State how far a stream was read"
-            raise BadScript(f"a {type(dataset).__name__} cannot be divided by number", where="ElasticLoader", fix=fix)
+            fix = "give it a data set with len() and indexed samples, or use ElasticStream for a stream"
+            raise BadScript(f"a {type(dataset).__name__} cannot be divided by index", where="ElasticLoader", fix=fix)
         length = len(dataset) - len(dataset) % batch_size if drop_last else len(dataset)
         if batch_size < 1 or length < 1:
             fix = "set batch_size to at least 1, and with drop_last to no more than the data set's length"
@@ -268,7 +268,7 @@ class ElasticStream:
                 self.samples = _length(batch)
                 share = BatchShare.of(self.samples, rank, workers)
                 self.weight = share.weight
-                yield _part(batch, share.mine, self.samples)
+                yield _part(batch, share.mine)
             self._position = None
 
     def _batches(self) -> Iterator[tuple[Any, Any, bool]]:
@@ -301,7 +301,7 @@ class ElasticStream:
 
 
 def _lacks_position(dataset: Any) -> bool:  # noqa: ANN401 - the data set of any loader
-    """Return whether a loader reads a stream that does not report its position.
+    """Return whether a data set is a stream that does not report its position.
 
     After a resume, torchdata's own position in such a stream is wrong: it skips unread samples.
     """
@@ -310,41 +310,43 @@ def _lacks_position(dataset: Any) -> bool:  # noqa: ANN401 - the data set of any
     return stream and not hasattr(dataset, "state_dict") and not hasattr(iter(dataset), "state_dict")
 
 
-def _parts(batch: Any) -> Iterator[Any]:  # noqa: ANN401 - what a loader gives
+def _is_column(part: Any) -> bool:  # noqa: ANN401 - what a loader gives
+    """Return whether a part of a batch has one item per sample: a tensor, or a list of strings."""
+    return hasattr(part, "shape") or (isinstance(part, list | tuple) and bool(part) and isinstance(part[0], str))
+
+
+def _parts(batch: Any) -> Iterator[Any]:  # noqa: ANN401 - as above
     """Yield the tensors and lists of strings of a batch."""
-    if isinstance(batch, Mapping):
-        batch = list(batch.values())
-    if hasattr(batch, "shape") or (isinstance(batch, list | tuple) and batch and isinstance(batch[0], str)):
+    if _is_column(batch):
         yield batch
-    elif isinstance(batch, list | tuple):
-        for one in batch:
+    elif isinstance(batch, Mapping | list | tuple):
+        for one in batch.values() if isinstance(batch, Mapping) else batch:
             yield from _parts(one)
 
 
 def _length(batch: Any) -> int:  # noqa: ANN401 - as above
     lengths = {len(one) for one in _parts(batch)}
     if len(lengths) != 1:
-        what = (
-            f"a batch of {type(batch).__name__} has tensors of {sorted(lengths)} samples" if lengths else "no tensors"
-        )
+        found = f"tensors of {sorted(lengths)} samples" if lengths else "no tensors"
+        what = f"a batch of {type(batch).__name__} has {found}"
         raise BadScript(what, where="ElasticStream", fix="let the first dimension of each tensor be the samples")
     return lengths.pop()
 
 
-def _part(batch: Any, mine: slice, samples: int) -> Any:  # noqa: ANN401 - as above
+def _part(batch: Any, mine: slice) -> Any:  # noqa: ANN401 - as above
     """Return some samples of a batch."""
     if isinstance(batch, Mapping):
-        return {name: _part(one, mine, samples) for name, one in batch.items()}
-    if hasattr(batch, "shape") or (isinstance(batch, list | tuple) and batch and isinstance(batch[0], str)):
+        return {name: _part(one, mine) for name, one in batch.items()}
+    if _is_column(batch):
         return batch[mine]
     if isinstance(batch, list | tuple):
-        found = [_part(one, mine, samples) for one in batch]
+        found = [_part(one, mine) for one in batch]
         return type(batch)(*found) if hasattr(batch, "_fields") else type(batch)(found)
     return batch
 
 
 def _require_same(batch: Any) -> None:  # noqa: ANN401 - as above
-    """Raise if the workers of a group read different batches; called by all workers."""
+    """Raise ``BadScript`` if the workers of a group read different batches; called by all workers."""
     if not (dist.is_available() and dist.is_initialized()):
         return
     digest = hashlib.blake2b(digest_size=_HASH_BYTES)

@@ -89,7 +89,7 @@ def test_the_last_batch_may_be_left_out_and_the_order_kept() -> None:
 
 
 def test_what_a_loader_cannot_divide_is_refused() -> None:
-    with pytest.raises(BadScript, match=r"a list_iterator cannot be divided .*how far a stream was read"):
+    with pytest.raises(BadScript, match=r"a list_iterator cannot be divided .*use ElasticStream for a stream"):
         ElasticLoader(iter([1, 2]), batch_size=1)
     with pytest.raises(BadScript, match="3 samples give no batch"):
         ElasticLoader(range(3), batch_size=4, drop_last=True)
@@ -135,7 +135,8 @@ class Protocol:
         while self._state["next"] < SAMPLES:
             numbers = list(range(self._state["next"], min(self._state["next"] + BATCH, SAMPLES)))
             self._state["next"] = numbers[-1] + 1
-            yield {"x": torch.tensor(numbers), "names": [str(number) for number in numbers], "kind": 3}
+            names = [str(number) for number in numbers]
+            yield {"source": "train", "x": torch.tensor(numbers), "names": names, "kind": 3}
         self._state["next"] = 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -185,7 +186,7 @@ def loader_of(kind: str) -> Any:  # noqa: ANN401 - any loader
 def numbers_of(part: Any) -> list[int]:  # noqa: ANN401 - what a loader gives
     if isinstance(part, dict):
         assert part["names"] == [str(number) for number in part["x"].tolist()]
-        assert part["kind"] == 3
+        assert (part["source"], part["kind"]) == ("train", 3)
         return part["x"].tolist()
     return part.tolist()
 
