@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 OWN_ERROR: Final = f"{__name__}."  # start of a traceback's last line for the errors of this file
@@ -17,7 +16,7 @@ class ElasticError(Exception):
     """Base class. ``what`` is the problem, ``where`` its place, and ``fix`` the remedy for the reader."""
 
     def __init__(self, what: str, *, where: str | None = None, fix: str | None = None) -> None:
-        super().__init__(what, where, fix)
+        super().__init__(what)
         self.what = what
         self.where = where
         self.fix = fix
@@ -26,10 +25,6 @@ class ElasticError(Exception):
         place = f"{self.where}: " if self.where else ""
         advice = f" ({self.fix})" if self.fix else ""
         return f"{place}{self.what}{advice}"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the keyword-only arguments; the default passes all arguments by position."""
-        return (partial(type(self), self.what, where=self.where, fix=self.fix), ())
 
 
 class BadMessage(ElasticError):
@@ -41,7 +36,7 @@ class BadSecret(ElasticError):
 
 
 class NoInterface(ElasticError):
-    """An address belongs to no network interface of this machine."""
+    """An address is on no network interface of this machine, or cannot be reached from it."""
 
 
 class BadJob(ElasticError):

@@ -26,9 +26,9 @@ class AgentSettings(argparse.Namespace):
 
     ``kind`` is the node's kind; "": its manager knows. ``patience_s``: seconds that it continues after it lost its
     manager; infinite: it stays until it is stopped. ``grace_s``: seconds that it continues after SIGTERM, if there are
-    workers. When the process ``parent`` exits, the agent removes the folder ``remove`` and leaves. A worker's log is
+    workers. When the process ``parent`` exits, the agent exits and removes the folder ``remove``. A worker's log is
     limited to ``log_limit`` bytes, and copies of other nodes' states to ``copies_bytes``; 0: none. ``nice`` is the nice
-    value of its child processes, not of the agent itself. ``networking`` are variables for workers.
+    value of its child processes, not of the agent itself. ``networking`` are environment variables for workers.
     """
 
     manager: tuple[str, int]
@@ -71,29 +71,29 @@ def command_line(description: str) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--manager", required=True, type=_endpoint, help="address:port of the manager")
     add("--secret", required=True, type=_secret, help="file with the secret of this run, mode 0600")
-    add("--node", default=socket.gethostname(), help="what this node is called")
+    add("--node", default=socket.gethostname(), help="name of this node")
     add(
         "--address",
         default="127.0.0.1",
-        help="where other nodes reach this one; workers listen there only; auto: whence it reaches the manager",
+        help="address of this node for other nodes; workers listen there only; auto: the one that reaches the manager",
     )
     add("--slots", type=int, default=0, help="parallel workers; 0: one per GPU, or one")
-    preloaded = "modules that scripts find imported; empty: none"
+    preloaded = "modules to import before scripts start; empty: none"
     first_gpu = "index of the first worker's GPU on this machine, if several agents share it"
     add("--first-gpu", metavar="N", type=int, default=0, help=first_gpu)
     add("--preload", type=_modules, default=",".join(PRELOADED), help=preloaded)
-    add("--kind", default="", help="kind of the node, if no settings of the manager name it")
-    patience = "seconds to continue without the manager; inf: for ever"
+    add("--kind", default="", help="kind of this node, unless the manager's settings give one")
+    patience = "seconds to continue without the manager; inf: until stopped"
     add("--patience", dest="patience_s", metavar="PATIENCE", type=float, default=30.0, help=patience)
-    grace = "seconds for workers to save or hand over after SIGTERM or SIGUSR1/2"
+    grace = "seconds for workers to save or hand over after SIGTERM, SIGHUP, or SIGUSR1/2"
     add("--grace", dest="grace_s", metavar="GRACE", type=float, default=0.0, help=grace)
     add("--parent", type=int, default=0, help="exit when this process, which started the agent, exits")
     add("--remove", type=Path, help="remove this folder if --parent exits before the agent")
-    log = "megabytes of each worker's output to keep, from the beginning and the end"
+    log = "megabytes of each worker's output to keep, from its start and its end"
     add("--log-limit", metavar="MB", type=_megabytes, default="64", help=log)
     copies = "memory for copies of task states from other nodes: a share of free memory, or MB; 0: none"
     add("--copies", dest="copies_bytes", metavar="SHARE%|MB", type=_memory, default=COPIES_MEMORY, help=copies)
-    nice = "by which what runs here yields to other processes of the node, 0 to 19: imports and workers"
+    nice = "nice value of the agent's child processes, 0 to 19"
     add("--nice", metavar="N", type=int, choices=range(20), default=0, help=nice)
     return parser
 
@@ -110,15 +110,15 @@ def _secret(path: str) -> bytes:
 
 
 def _megabytes(text: str) -> int:
-    if not (found := float(text)) >= 1.0:
-        raise ElasticError("must be at least 1", where="--log-limit")
-    return int(1e6 * found)
+    if not 1.0 <= (megabytes := float(text)) < math.inf:
+        raise ElasticError("must be at least 1, and finite", where="--log-limit")
+    return int(1e6 * megabytes)
 
 
 def _memory(text: str) -> int:
-    if not (found := float(text.removesuffix("%"))) >= 0.0:
-        raise ElasticError("must not be negative", where="--copies")
-    return int(found / 100.0 * available_memory()) if text.endswith("%") else int(1e6 * found)
+    if not 0.0 <= (amount := float(text.removesuffix("%"))) < math.inf:
+        raise ElasticError("must be at least 0, and finite", where="--copies")
+    return int(amount / 100.0 * available_memory()) if text.endswith("%") else int(1e6 * amount)
 
 
 def _modules(text: str) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ def _modules(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class AgentGpus:
-    """``names`` are the GPU names as in CUDA_VISIBLE_DEVICES, ``first`` is the first slot's index there.
+    """``names`` are the machine's GPUs as in CUDA_VISIBLE_DEVICES, ``first`` is the index of the first slot's GPU.
 
     Agents that share a machine have different first indices. If there are more slots than GPUs, slots share a GPU.
     """
@@ -136,7 +136,7 @@ class AgentGpus:
     first: int = 0
 
     def environment(self, slot: int, *, all_gpus: bool) -> dict[str, str]:
-        """Return GPU variables for a worker: its own GPU, or all GPUs with its own one first."""
+        """Return GPU variables for a worker: its own GPU, or all GPUs, from the agent's first one on."""
         if not self.names:
             return {}
         turn, own = divmod(self.first + slot, len(self.names))
@@ -150,7 +150,7 @@ class AgentGpus:
         return found
 
 
-# Counted from device files: a process that has used CUDA can no longer be forked
+# GPUs are counted from device files: a process that has used CUDA can no longer be forked
 def visible_gpus(devices: Path = Path("/dev")) -> list[str]:
     """Return the CUDA_VISIBLE_DEVICES names of this machine's usable GPUs; empty if it has no GPU."""
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
