@@ -87,7 +87,7 @@ def test_orders_before_a_welcome_are_not_carried_out(tmp_path: Path) -> None:
     make_secret(tmp_path / "secret")
     with socket.create_server(("127.0.0.1", 0)) as door:
         hub: Any = type("Place", (), {"address": door.getsockname()[:2]})
-        agents = LocalAgents(hub, tmp_path / "secret", preload=())
+        agents = LocalAgents(hub, tmp_path / "secret", "--preload", "")
         agents.start("n1")
         door.settimeout(PATIENCE_S)
         with door.accept()[0] as connection:

@@ -88,14 +88,9 @@ class LocalStage:
         """Start manager, agents and launcher; ``begun`` ends them."""
         self.messages = MessageLog()
         self.hub = AgentHub(self.messages, make_secret(self.folder / "secret"))
-        self.agents = LocalAgents(
-            self.hub,
-            self.folder / "secret",
-            preload=self.preload,
-            slots=self.slots,
-            grace_s=self.grace_s,
-            copies_mb=self.copies_mb,
-        )
+        options = ("--preload", ",".join(self.preload), "--slots", str(self.slots))
+        options += ("--grace", f"{self.grace_s:g}", "--copies", f"{self.copies_mb:g}")
+        self.agents = LocalAgents(self.hub, self.folder / "secret", *options)
         begun.callback(self.agents.close)
         begun.callback(self.hub.close)
         self.launcher = self.make(self.messages, self.hub)

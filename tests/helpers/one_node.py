@@ -164,8 +164,8 @@ class OneNode:
 
     def start(self, grace_s: float = 0.0, preload: Sequence[str] = (), words: Sequence[str] = ()) -> None:
         """Start the agent, and wait until it takes orders."""
-        self.agents = LocalAgents(self.hub, self.folder / "secret", preload=preload, grace_s=grace_s, slots=64)
-        self.agents._words += words  # noqa: SLF001 - of the agent's command line
+        options = ("--preload", ",".join(preload), "--grace", f"{grace_s:g}", "--slots", "64", *words)
+        self.agents = LocalAgents(self.hub, self.folder / "secret", *options)
         self.agents.start("n1")
         self.agent = self.agents.running["n1"]
         self.watched.until("registered" if preload else "warm")

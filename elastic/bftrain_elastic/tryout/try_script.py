@@ -31,39 +31,22 @@ from bftrain_elastic.worker import step_records
 
 TASK: Final = "trial"
 _OVER: Final = frozenset({"done", "failed"})
-_GRACE_S: Final = 10.0  # seconds for a planned stop
-_SPARE_S: Final = 2.0
-
-
-_ENDING_S: Final = 30.0
+_GRACE_S: Final = 10.0  # time for a planned stop
+_SPARE_S: Final = 2.0  # additional time to report it
+_ENDING_S: Final = 30.0  # time for an agent to exit
 
 
 class LocalAgents:
     """Starts and stops agents for ``hub``; they exit with this process, even if it is killed.
 
-    ``grace_s``: seconds that an agent continues after SIGTERM if there are workers. ``copies_mb``: memory for copies of
-    states, for each agent. If this process is killed, the agents remove the folder ``remove``.
+    ``options`` are further options of an agent's command line. By default, it runs one worker and keeps no copies.
     """
 
-    def __init__(
-        self,
-        hub: AgentHub,
-        secret_file: Path,
-        *,
-        preload: Sequence[str] = PRELOADED,
-        slots: int = 1,
-        grace_s: float = 0.0,
-        copies_mb: float = 0.0,
-        remove: Path | None = None,
-    ) -> None:
+    def __init__(self, hub: AgentHub, secret_file: Path, *options: str) -> None:
         self._hub = hub
         self._secret = secret_file
-        self._preload = ",".join(preload)
-        self._slots = slots
-        self._places: dict[str, int] = {}  # node -> index of its first start, for its GPUs
-        self._words = ["--slots", str(slots), "--grace", f"{grace_s:g}", "--parent", str(os.getpid())]
-        self._words += ["--copies", f"{copies_mb:g}"]
-        self._words += ["--remove", str(remove)] if remove is not None else []
+        self._places: dict[str, int] = {}  # node -> index of its first start, for its GPU
+        self._options = ["--slots", "1", "--copies", "0", "--parent", str(os.getpid()), *options]
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, *nodes: str) -> None:
@@ -72,10 +55,9 @@ class LocalAgents:
         for node in nodes:
             if node in self.running:  # its agent was killed
                 self.running.pop(node).wait(_ENDING_S)
-            words = ["--manager", f"{host}:{port}", "--secret", str(self._secret), "--node", node]
-            words += ["--preload", self._preload, *self._words]
-            words += ["--first-gpu", str(self._slots * self._places.setdefault(node, len(self._places)))]
-            command = [sys.executable, "-m", "bftrain_elastic.agent", *words]
+            options = ["--manager", f"{host}:{port}", "--secret", str(self._secret), "--node", node]
+            options += ["--first-gpu", str(self._places.setdefault(node, len(self._places)))]
+            command = [sys.executable, "-m", "bftrain_elastic.agent", *options, *self._options]
             self.running[node] = subprocess.Popen(  # noqa: S603 - our own module, no shell
                 command, stdin=subprocess.DEVNULL, start_new_session=True
             )
@@ -89,7 +71,7 @@ class LocalAgents:
             self.running.pop(node).wait(_ENDING_S)
 
     def close(self) -> None:
-        """End them all."""
+        """Stop all agents."""
         self.terminate(*list(self.running))
 
 
@@ -130,7 +112,7 @@ class TrialMessages:
             self._news.notify_all()
 
     def wait(self, true: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait until ``true`` returns true or the time is up; return whether it is true.
+        """Wait until ``true`` returns true or the timeout expires; return whether it is true.
 
         ``true`` is called without the lock: it may ask the hub, which may be waiting to add a message.
         """
@@ -181,7 +163,8 @@ class ScriptTrial:
             begun.callback(shutil.rmtree, self._own, ignore_errors=True)
             self.folder = self._given_folder or self._own / "task"
             self.hub = AgentHub(self._hear, make_secret(self._own / "secret"))
-            agents = LocalAgents(self.hub, self._own / "secret", preload=self._preload, remove=self._own)
+            options = ("--preload", ",".join(self._preload), "--remove", str(self._own))
+            agents = LocalAgents(self.hub, self._own / "secret", *options)
             begun.callback(agents.close)
             begun.callback(self.hub.close)
             self._launcher = self._make(self._hear, self.hub)
@@ -245,12 +228,12 @@ class ScriptTrial:
 
     @property
     def ended(self) -> str:
-        """The ``done`` or ``failed`` message once the task has finished."""
+        """``done`` or ``failed`` once the task has finished, before that ""."""
         return next((one["type"] for one in self.messages if one["type"] in _OVER), "")
 
     @property
     def failure(self) -> str:
-        """Why it failed; "" if it did not."""
+        """The reason why the task failed; "" if it did not."""
         return next((one["reason"] for one in self.messages if one["type"] == "failed"), "")
 
     def state_costs(self) -> Message | None:
