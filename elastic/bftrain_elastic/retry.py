@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class RetryDelay:
-    """A delay that doubles with every consecutive failure. The first delay is ``first_s`` seconds."""
+    """A delay that doubles with every consecutive failure, from ``first_s`` up to ``longest_s`` seconds."""
 
     def __init__(self, first_s: float, longest_s: float) -> None:
         self._first_s = first_s

@@ -4,10 +4,10 @@ Units are seconds. Each line names the two sides of a wait. Jobs set ``stop_grac
 ``patience_s`` and ``grace_s``; the modules of workers have timeouts of their own. Modules read ``TIMEOUTS`` when they
 need a value; tests replace it.
 
-Nesting: an agent that hears no manager for ``manager_silence_s`` reconnects. A prefork server that hears no agent for
-``prefork_silence_s`` ends its workers before the manager gives the node up after ``agent_silence_s`` and starts them
-elsewhere. So does an agent that is cut off for ``partition_s``; with ``heartbeat_s`` that is also shorter. A restarted
-manager waits ``absence_s`` for agents, which is longer than their patience.
+Nesting: the manager gives a node up after ``agent_silence_s`` and starts its workers elsewhere. The old workers must be
+gone by then: a prefork server that hears no agent for ``prefork_silence_s`` kills them, and so does an agent that hears
+no manager for ``manager_silence_s`` or ``partition_s``. Even ``partition_s`` plus ``heartbeat_s`` is shorter than
+``agent_silence_s``. A restarted manager waits ``absence_s`` for agents, which is longer than their default patience.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ class Timeouts:
     """Seconds."""
 
     # Manager and agents
-    heartbeat_s: float = 3.0  # an agent that has nothing to report sends a heartbeat
+    heartbeat_s: float = 3.0  # an agent that has reported nothing for so long sends a heartbeat
     agent_silence_s: float = 12.0  # the manager waits for an agent's message before it gives the node up
-    manager_silence_s: float = 3.0  # an agent waits for the manager's heartbeat, if workers depend on it
-    partition_s: float = 8.0  # the same wait, if workers may outlive a manager that exits
+    manager_silence_s: float = 3.0  # an agent waits for the manager's heartbeat, if workers must not outlive it
+    partition_s: float = 8.0  # the same wait, if workers may outlive the manager
     successor_s: float = 5.0  # an agent heard this recently is alive: a second agent on its node must exit
     authentication_s: float = 5.0  # a server waits for a client to authenticate
     accept_retry_s: float = 1.0  # the manager accepts connections again after a failure
-    worker_accept_s: float = 0.05  # the same for the agent and its workers
+    worker_accept_s: float = 0.05  # an agent accepts workers again after a failure
     connect_s: float = 0.15  # an agent waits for a connection; it must answer a SIGTERM within 0.2 s
-    connect_retry_s: float = 0.5
-    goodbye_retry_s: float = 5.0  # an agent that stays reconnects after a manager's goodbye
+    connect_retry_s: float = 0.5  # delay before an agent connects again
+    goodbye_retry_s: float = 5.0  # delay of the same after a manager's goodbye, if the agent stays
     hub_tick_s: float = 0.1  # period of the lifecycles
     silence_check_s: float = 0.5  # period of the check for silent agents
     closing_s: float = 30.0  # a launcher waits for the exit of its workers
@@ -43,10 +43,10 @@ class Timeouts:
     prefork_retry_s: float = 0.2  # first delay before a restart of a server that never became ready
     prefork_longest_retry_s: float = 60.0
     one_notice_s: float = 1.0  # a notice reaches all processes; a scheduler may send SIGTERM directly and by srun
-    reap_s: float = 0.02  # the manager waits to hear of the last exits of a leaving agent
+    reap_s: float = 0.02  # a leaving agent collects the last exits before it reports them
 
     # Copies
-    copy_accept_retry_s: float = 0.1
+    copy_accept_retry_s: float = 0.1  # a copy server accepts workers again after a failure
     copy_idle_s: float = 60.0  # a copy server waits for a worker, which connects again
     copy_silence_s: float = 10.0  # a peer that moves no byte for so long is lost
     copy_retry_s: float = 60.0  # a node that refused a state is asked again

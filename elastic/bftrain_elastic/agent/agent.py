@@ -44,21 +44,21 @@ _KILLED: Final = -int(signal.SIGKILL)
 
 @dataclass(eq=False)
 class Departure:
-    """The agent's way out: the announced loss of its node, if any, and the reason for its exit."""
+    """The exit of an agent: the announced loss of its node, if any, and its reason to exit. Times are monotonic."""
 
-    reason: str = ""  # the agent exits now
+    reason: str = ""  # set: the agent exits now
     gave_up: bool = False  # exit with an error code
     announced: str = ""  # signal that announced the loss
-    deadline: float = math.inf  # monotonic, as the next two
-    ask_at: float = math.inf  # ask the workers to save if no manager does it
-    terminated_at: float = math.inf  # first SIGTERM
+    deadline: float = math.inf  # end of the grace period
+    ask_at: float = math.inf  # time to ask the workers to save if no manager does it
+    terminated_at: float = math.inf  # time of the first SIGTERM
     workers_notified: bool = False  # the scheduler or this agent has sent workers SIGTERM
 
     def announce(self, why: str, grace_s: float) -> None:
         """Start the grace period."""
         now = time.monotonic()
         self.announced, self.deadline = why, now + grace_s
-        self.ask_at = now + min(TIMEOUTS.one_notice_s, grace_s / 4)  # their own SIGTERM has been noticed by then
+        self.ask_at = now + min(TIMEOUTS.one_notice_s, grace_s / 4)  # a SIGTERM of the scheduler is known by then
 
 
 class NodeAgent:
@@ -142,7 +142,7 @@ class NodeAgent:
             for prefork in self._preforks:
                 prefork.start()
                 prefork.send(messages.Alive())
-                self._replace_prefork_if_needed(prefork, now)
+                self._kill_prefork_if_stopped(prefork, now)
             limit_logs(self._workers.values(), self._settings.log_limit)
             self._note_link()
         if self._link.alone_s > self._settings.patience_s:
@@ -189,7 +189,7 @@ class NodeAgent:
         self._link.send(messages.PreemptionNotice(round(max(0.0, self._departure.deadline - time.monotonic()), 3)))
 
     def _close(self) -> None:
-        """Kill all workers, and report the exits of the rest to the manager."""
+        """Kill all processes; report to the manager the workers that had exited before."""
         began = time.monotonic()
         for prefork in self._preforks:
             prefork.read_pending()
@@ -230,8 +230,10 @@ class NodeAgent:
                 self._expect_scripts()
             case messages.MessageToWorker() | messages.StopWorker() | messages.InspectWorker():
                 self._on_worker_order(self._workers.get(message.worker), message)
-            case messages.ForgetWorkers() | messages.DropCopy():
-                self._forget(message)
+            case messages.ForgetWorkers(task=task, worker=name):
+                self._forget(task, name)
+            case messages.DropCopy(task=task):
+                self._copies.drop(task)
             case messages.ClearNode():
                 self._kill_all()
             case messages.Goodbye():
@@ -292,7 +294,7 @@ class NodeAgent:
             self._send_orders(prefork)
 
     def _expect_scripts(self) -> None:
-        """Import the modules that scripts need, ahead of the first script or with it."""
+        """Import the modules that scripts need, before the first script is ordered or with it."""
         if self._scripts not in self._preforks:
             self._preforks.append(self._scripts)
             self._scripts.start()
@@ -355,21 +357,17 @@ class NodeAgent:
         if worker.pid:
             self._prefork_of(worker).send(messages.SignalProcess(worker.pid, int(number)))
 
-    def _forget(self, message: messages.ForgetWorkers | messages.DropCopy) -> None:
-        if isinstance(message, messages.DropCopy):
-            self._copies.drop(message.task)
-            return
-        task, name = message.task, message.worker
+    def _forget(self, task: str, name: str) -> None:
         self._ended.forget(task, name)
         for worker in self._workers.values():
             worker.forgotten |= worker.order.task == task and name in {"", worker.name}
 
-    def _record_exit(self, worker: WorkerRecord, code: int, words: str = "") -> None:
+    def _record_exit(self, worker: WorkerRecord, code: int, output: str = "") -> None:
         """Report the exit of a worker to the manager, and record it for the next manager."""
         self._worker_socket.drain(worker.name)
         if self._workers.pop(worker.name, None) is None:
             return
-        exit_ = worker.ended(code, words)
+        exit_ = worker.ended(code, output)
         # The log may have grown since the last beat
         limit_logs((worker, *self._workers.values()), self._settings.log_limit)
         if not worker.forgotten:
@@ -411,13 +409,12 @@ class NodeAgent:
             if not prefork.runs:
                 self._note("its prefork server exited during its start; a new one starts soon")
 
-    def _replace_prefork_if_needed(self, prefork: PreforkProcess, now: float) -> None:
-        """Kill a prefork server that was stopped (SIGSTOP), or imports longer than its limit while an order waits."""
+    def _kill_prefork_if_stopped(self, prefork: PreforkProcess, now: float) -> None:
+        """Kill a prefork server that SIGSTOP has stopped while it has an order to carry out."""
         workers = self._workers_of(prefork)
-        waits = any(one.ordered_at and now - one.ordered_at > TIMEOUTS.prefork_obeys_s for one in workers)
-        if waits and prefork.kill_if_stopped():  # its workers die with it
-            replaced = "it is killed, and another one takes its place"
-            self._note(f"its prefork server was stopped and does not obey: {replaced}")
+        is_late = any(one.ordered_at and now - one.ordered_at > TIMEOUTS.prefork_obeys_s for one in workers)
+        if is_late and prefork.kill_if_stopped():  # its workers die with it
+            self._note("its prefork server was stopped (SIGSTOP): it is killed, and another one takes its place")
 
     def _note_link(self) -> None:
         """Report each loss of the manager, and each connection to it, of an agent that stays."""

@@ -25,7 +25,11 @@ from bftrain_elastic.worker.agent_channel import is_ours
 
 @dataclass(eq=False)
 class ManagerLink:
-    """Passes the manager's messages to ``on_message``; ``on_greeted`` is called after each new welcome."""
+    """Passes the manager's messages to ``on_message``.
+
+    ``on_greeted`` is called once per connection, when messages can be sent: the agent then registers, and the manager
+    welcomes it. ``note`` prints a line.
+    """
 
     selector: selectors.BaseSelector
     manager: tuple[str, int]
@@ -50,7 +54,7 @@ class ManagerLink:
 
     @property
     def next_at(self) -> float:
-        """When the next action is due."""
+        """The monotonic time of the next action."""
         return self._connect_at if self._wire is None else min(self._beat_at, self._silent_at)
 
     @property
@@ -86,7 +90,7 @@ class ManagerLink:
             self.send(Alive())
 
     def send(self, message: WireMessage) -> None:
-        """Send to the manager if it is connected: a later manager asks for the state."""
+        """Send to the manager if it is connected: a lost message is no harm, the next manager gets the whole state."""
         self._beat_at = time.monotonic() + TIMEOUTS.heartbeat_s  # any message counts as a heartbeat
         if self._wire is not None and self._sealed.greeted:
             self._wire.write(self._sealed.seal(message.to_dict()))
@@ -108,7 +112,7 @@ class ManagerLink:
         self._wire.write(self._sealed.greeting)
 
     def _arrived(self, data: bytes) -> None:
-        stranger = not self._sealed.greeted
+        was_greeted = self._sealed.greeted
         try:
             for message in self._sealed.feed(data):
                 self._on_manager_message(message)
@@ -119,7 +123,7 @@ class ManagerLink:
             if self._wire is not None:
                 self._wire.end(str(error))
             return
-        if stranger and self._sealed.greeted:
+        if self._sealed.greeted and not was_greeted:
             self.on_greeted()
 
     def _on_manager_message(self, plain: Message) -> None:
@@ -158,7 +162,7 @@ class ManagerLink:
 
 @dataclass(eq=False)
 class WorkerSocket:
-    """Passes workers' messages to ``on_message``, with the worker's name; ``is_known`` validates names."""
+    """Passes workers' messages to ``on_message``, with the worker's name. ``is_known`` validates names."""
 
     selector: selectors.BaseSelector
     _: KW_ONLY
@@ -172,7 +176,7 @@ class WorkerSocket:
         self.name = f"bftrain-agent-{secrets.token_hex(16)}"
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.settimeout(0)
-        self._listener.bind(f"\0{self.name}")  # an abstract name needs no file, and goes with this process
+        self._listener.bind(f"\0{self.name}")  # an abstract name needs no file, and disappears with this process
         self._listener.listen(64)
         self.selector.register(self._listener, selectors.EVENT_READ, lambda _: self._accept_all())
 
@@ -182,7 +186,7 @@ class WorkerSocket:
             try:
                 connection.send(encode(message, limit=PACKET_LIMIT), socket.MSG_DONTWAIT)
             except OSError as error:
-                self.note(f"{worker} does not listen: {error}")
+                self.note(f"{worker} does not receive: {error}")
 
     def drain(self, worker: str) -> None:
         """Read all remaining messages of a worker that has exited."""
@@ -209,7 +213,7 @@ class WorkerSocket:
         self.selector.register(connection, selectors.EVENT_READ, lambda _: self._arrived(connection))
 
     def _arrived(self, connection: socket.socket) -> bool:
-        """Read one packet; return whether a packet was available."""
+        """Read one packet; return whether there was one, and there may be more."""
         if connection not in self._connections:  # closed while other workers were served
             return False
         try:

@@ -111,7 +111,7 @@ class CopyServer:
 
     def run(self) -> None:
         """Serve until the agent exits."""
-        self._tell(messages.PreforkWarm())  # words of prefork servers: the agent starts both alike
+        self._tell(messages.PreforkWarm())  # the agent waits for it, as for the message of a prefork server
         port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
         self._tell(messages.CopyServing(port, self._limit))
@@ -153,14 +153,14 @@ class CopyServer:
 
     def _serve(self, connection: socket.socket) -> None:
         stream = CopyStream(connection)
-        strangers_end = threading.Timer(TIMEOUTS.authentication_s, stream.abort)
+        authentication_limit = threading.Timer(TIMEOUTS.authentication_s, stream.abort)
         task = ""
         try:
-            strangers_end.start()
+            authentication_limit.start()
             task = text_of(decode(stream.line(GREETING_LIMIT)), "task")
             stream.greet(copy_key(self._secret, task), "manager")  # name of the accepting side
             message = stream.receive()
-            strangers_end.cancel()  # the worker is authenticated
+            authentication_limit.cancel()  # the first message proves the key
             connection.settimeout(TIMEOUTS.copy_idle_s)
             while True:
                 self._on_message(stream, task, message)
@@ -168,7 +168,7 @@ class CopyServer:
         except (OSError, ValueError, BadMessage, MemoryError, RuntimeError):  # the worker connects again
             pass
         finally:
-            strangers_end.cancel()
+            authentication_limit.cancel()
             with self._lock:
                 if task in self._incoming and self._incoming[task].stream is stream:
                     del self._incoming[task]
@@ -190,7 +190,7 @@ class CopyServer:
                 self._give(stream, task)
 
     def _begin(self, stream: CopyStream, task: str, put: PutCopy) -> CopyState | CopyRefused:
-        """Reserve memory for a state; return the current copy, or the reason if that is impossible."""
+        """Reserve memory for a state; return the current copy, or a refusal with its reason."""
         needed = ROOM * put.size
         with self._lock:
             present, other = self._copies.get(task, _Copy()), self._incoming.get(task)
@@ -213,7 +213,7 @@ class CopyServer:
         return ROOM * max(copy.size if copy else 0, incoming.put.size if incoming else 0)
 
     def _cancel(self, task: str, unless: CopyStream | None = None) -> None:
-        """Free what has arrived of a task's next copy, and cut its connection."""
+        """Free the received part of a task's next copy, and cut its connection, ``unless`` it is this one."""
         if (incoming := self._incoming.pop(task, None)) is not None:
             incoming.pieces = {}
             if incoming.stream is not unless:
@@ -225,7 +225,7 @@ class CopyServer:
             if self._incoming.get(task) is not incoming:
                 raise BadMessage("the copy was dropped, or another one replaces it")
             del self._incoming[task]
-            if not self._readers[task]:  # pieces may be part of several copies
+            if not self._readers[task]:  # otherwise a connection still sends pieces of the previous copy
                 copy.reuse(self._copies.get(task, _Copy()))
             self._copies[task] = copy
             # The agent learns of copies in their order

@@ -36,9 +36,9 @@ from bftrain_elastic.agent.process_tree import (
     descendants,
     die_with,
     end_descendants,
+    group_alive,
     handles_sigterm,
     kill,
-    session_alive,
 )
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.timeouts import TIMEOUTS
@@ -48,7 +48,7 @@ from bftrain_elastic.worker import step_records
 
 # Modules that most training scripts import and that load slowly
 PRELOADED: Final = ("torch", "torch.distributed", "torch._dynamo", "torch.nn.parallel", "torch.optim")
-# Modules of a single launcher's scripts: loaded before the first such script runs
+# Modules for the scripts of one launcher: imported before its first script
 LATER: Final = {"horovod": ("horovod.torch", "horovod.torch.elastic")}
 LAUNCHER: Final = "BFTRAIN_LAUNCHER"
 # Signals that announce a preemption of the node
@@ -56,7 +56,7 @@ NOTICES: Final = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, sign
 STACKS: Final = signal.SIGRTMIN + 11  # makes a warm worker write the stacks of all threads into its log
 # Signals blocked until a fork has its own handlers
 _BLOCKED: Final = frozenset({*NOTICES, signal.SIGINT, signal.SIGCHLD, STACKS})
-_EMPTY: Final = 127  # exit code of a shell for a missing command
+_CANNOT_START: Final = 127  # exit code, as of a shell for a missing command
 _PACKAGE_FOLDER: Final = str(Path(__file__).parents[1])
 _RUNPY: Final = "<frozen runpy>"
 
@@ -136,7 +136,7 @@ class PreforkServer:
         except OSError as error:  # no process can be created now; running workers continue
             with suppress(OSError), open(_open_log(order.log), "w", encoding="utf-8") as file:
                 file.write(f"bftrain: cannot start: {error.strerror}\n")
-            self._send(messages.ProcessEnded(order.worker, _EMPTY))
+            self._send(messages.ProcessEnded(order.worker, _CANNOT_START))
             return
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
@@ -174,7 +174,7 @@ class PreforkServer:
         """Report dead workers once their children have exited, or if no SIGTERM was sent. The agent limits the time."""
         for pid, ended_at in list(self._outlived.items()):
             asked = pid in self._asked_to_end or self._noticed_at > ended_at - TIMEOUTS.one_notice_s
-            if not session_alive(pid) or (not asked and time.monotonic() - ended_at > TIMEOUTS.one_notice_s):
+            if not group_alive(pid) or (not asked and time.monotonic() - ended_at > TIMEOUTS.one_notice_s):
                 self._report_exit(pid, -signal.SIGTERM)
 
     def _report_exit(self, pid: int, code: int) -> None:
@@ -201,13 +201,13 @@ class PreforkServer:
 
 
 def _signal(worker: int, number: int) -> None:
-    """Send a signal to a worker and its session; SIGKILL reaches all its descendants."""
+    """Send a signal to a worker and its process group; SIGKILL reaches all its descendants."""
     if number == signal.SIGKILL:
         for pid in (worker, *descendants(worker)):
             kill(pid)
     try:
         os.killpg(worker, number)
-    except ProcessLookupError:  # a new fork has no session yet
+    except ProcessLookupError:  # a new fork has no process group yet
         kill(worker, number)
     except PermissionError:
         pass
@@ -241,7 +241,7 @@ def _run_worker(order: messages.SpawnWorker, parent: int) -> NoReturn:
             os.execvpe(argv[0], argv, os.environ)  # noqa: S606 - a program and its arguments, no shell
     except (OSError, ValueError) as error:  # ValueError: an argument or a name that the kernel rejects
         sys.stderr.write(f"bftrain: cannot start: {error}\n")
-        code = _EMPTY
+        code = _CANNOT_START
     finally:
         with suppress(BaseException):
             sys.stdout.flush()
@@ -275,7 +275,7 @@ def run_script(argv: list[str]) -> int:
         sys.stderr.write(traceback_of_script(error))
         return 1
     finally:
-        # The worker exits by os._exit, to skip the prefork server's cleanup; that would also skip both steps
+        # The worker exits by os._exit, which skips the prefork server's cleanup, and also these two steps of Python
         with suppress(BaseException):
             threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - waits for threads, as the end of Python does
         with suppress(BaseException):
@@ -284,7 +284,7 @@ def run_script(argv: list[str]) -> int:
 
 
 def begin_random_numbers() -> None:
-    """Reseed the generators of modules that were imported before the fork, as a fresh process would."""
+    """Reseed the generators of modules that were imported before the fork: forks must not draw the same numbers."""
     if (torch := sys.modules.get("torch")) is not None:
         torch.default_generator.seed()
     if (numbers := sys.modules.get("numpy.random")) is not None:

@@ -23,9 +23,9 @@ def _prctl(option: int, value: int) -> None:
 
 
 def die_with(parent: int, number: int = signal.SIGKILL) -> None:
-    """Make the kernel send signal ``number`` (0: none) to this process when its parent ``parent`` dies."""
+    """Make the kernel send signal ``number`` to this process when its parent ``parent`` dies."""
     _prctl(_PR_SET_PDEATHSIG, number)
-    if number and os.getppid() != parent:  # it died before the request
+    if os.getppid() != parent:  # it died before the request
         os.kill(os.getpid(), number)
 
 
@@ -93,7 +93,7 @@ def state_of(pid: int) -> str:
     return stat.rpartition(b")")[2].split()[0].decode()
 
 
-def session_alive(leader: int) -> bool:
+def group_alive(leader: int) -> bool:
     """Return whether the process group of ``leader`` has any process."""
     try:
         os.killpg(leader, 0)
@@ -109,7 +109,7 @@ def end_descendants(
 ) -> bool:
     """Kill all our descendants and reap them; return whether all are gone.
 
-    The children in ``keep`` and their descendants survive. Orphans are killed if this process adopts them.
+    The children in ``keep`` and their descendants survive. Orphans are killed only if this process adopts them.
     ``exit_codes`` receives the exit code of each reaped process.
     """
     deadline = time.monotonic() + patience_s

@@ -28,6 +28,8 @@ _NO_STEP: Final = -1
 _KEPT: Final = 256  # maximum number of remembered exits
 _ENDED_BYTES: Final = 512 * 1024  # maximum bytes of exits in one message, half the message limit
 _LEAST_BYTES: Final = 65_536  # free bytes on a disk that is not full
+_LAST: Final = 4 * 1024 * 1024  # maximum bytes kept from the end of a log that is cut
+_LINE: Final = 4096  # bytes searched for a line break
 _KILLED_BY_KERNEL: Final = "bftrain: the kernel's out-of-memory killer was at work on this node"
 
 
@@ -51,12 +53,11 @@ class WorkerRecord:
         self.port = 0
         self.pid = 0
         self.pending: SpawnWorker | None = None  # order to its prefork server; None once sent
-        # On the monotonic clock: time of the pending order to start or kill it; 0: no pending order
-        self.ordered_at = 0.0
+        self.ordered_at = 0.0  # monotonic time of an order to start or kill it that is not carried out yet; 0: none
         self.kill_at = 0.0  # monotonic time; 0: not to be killed
         self.kill_ordered = False  # SIGKILL was sent, or will be as soon as it has started
         self.forgotten = False  # its task was dropped: no manager will ask for its exit
-        self.oom_kills = out_of_memory_kills()  # count at the worker's start
+        self.oom_kills = out_of_memory_kills()  # number at the worker's start
         # Its messages about the exit: "done": training has finished, "finished": the work is done, or "stopped"
         self.message_types: set[str] = set()
         self.asked_to_end = False  # it handles the SIGTERM it got, so an exit with 0 may be the reaction
@@ -138,7 +139,7 @@ class EndedWorkers:
                 del self._ended[name]
 
     def summaries(self) -> Iterator[LeftWorker]:
-        """Return the descriptions for a new manager; leaves out last outputs that do not fit."""
+        """Yield the descriptions for a new manager, latest first; leaves out last outputs that do not fit."""
         room = _ENDED_BYTES
         for worker, exit_, ended_at in reversed(list(self._ended.values())):
             found = replace(exit_, ago_s=round(time.monotonic() - ended_at, 3))
@@ -150,14 +151,10 @@ class EndedWorkers:
             yield replace(worker.left, exit=found)
 
 
-_LAST: Final = 4 * 1024 * 1024  # bytes kept of the file's tail
-_LINE: Final = 4096  # bytes searched for a line break
-
-
 def limit_logs(workers: Collection[WorkerRecord], limit: int) -> None:
     """Cut the logs that are longer than ``limit`` bytes."""
     for log in {worker.log for worker in workers}:
-        with suppress(OSError):  # file system temporarily unavailable; the next beat retries
+        with suppress(OSError):  # the file system may be unavailable now; the next beat retries
             if removed := cut_middle(log, limit):
                 for worker in workers:
                     if worker.log == log:

@@ -54,7 +54,7 @@ class WorkerExit(WireMessage, name="exit"):
 
 
 class LeftWorker(WireMessage, name="left", kw_only=True):
-    """A worker that outlived its manager, as described by the agent on its node.
+    """A worker, running or exited, as its agent describes it to a new manager.
 
     ``step`` is the latest step that it mentioned, ``go`` its place in the latest group that it was ordered to form,
     ``ready`` its message when it left that group or started. ``done``: it reported the end of its training. ``report``
@@ -92,8 +92,8 @@ class Welcome(FromManager, name="welcome"):
 
 def of_later_version(node: str, version: int) -> str:
     """Return the reason for rejecting an agent of a later version."""
-    what = f"the agent on node '{node}' has messages of version {version}, and the manager knows {VERSION}"
-    return f"{what}: let both have the same version of bftrain"
+    what = f"the agent on node '{node}' uses messages of version {version}, and the manager version {VERSION}"
+    return f"{what}: install the same version of bftrain for both"
 
 
 class Goodbye(FromManager, name="bye"):
@@ -101,7 +101,7 @@ class Goodbye(FromManager, name="bye"):
 
 
 class AgentRefused(FromManager, name="refused"):
-    """Another agent is on the node: this one must exit."""
+    """The agent must exit: another one is on its node, or it is of a later version."""
 
     reason: str
 
@@ -194,7 +194,7 @@ class RegisterAgent(FromAgent, name="register", kw_only=True):
 
 
 class Alive(FromManager, FromAgent, ToPrefork, name="alive"):
-    """A heartbeat: from the manager each second, from an agent after three seconds of silence."""
+    """A heartbeat: of a manager and to prefork servers each second, of an agent that has nothing else to report."""
 
 
 class AgentWarm(FromAgent, name="warm"):
@@ -237,7 +237,7 @@ class WorkerInspected(FromAgent, name="inspected"):
 
 
 class WorkerExited(FromAgent, name="exited"):
-    """A worker exited: its exit code, its last output, and its own last message."""
+    """A worker exited; the fields are those of :class:`WorkerExit`."""
 
     worker: str
     code: int
@@ -267,7 +267,8 @@ class CopyDropped(FromAgent, FromPrefork, name="copy_dropped"):
 class CopyServing(FromAgent, FromPrefork, name="copies"):
     """The node keeps copies of other nodes' states in ``limit`` bytes, and workers connect to ``port``.
 
-    ``held`` are its copies; ``age_s`` is the time in seconds since its agent started.
+    With ``limit`` 0 its copy server is gone, and all copies with it. ``held`` are its copies; ``age_s`` is the time in
+    seconds since its agent started.
     """
 
     port: Port

@@ -17,7 +17,7 @@ from bftrain_elastic.wire.agent_messages import Alive
 from bftrain_elastic.wire.messages import GREETING_LIMIT, LINE_LIMIT, Message, MessageLines, decode, encode, text_of
 
 BYTES: Final = 32
-_NEW: Final = "remove this file; bftrain live makes a new one when it starts"
+_NEW: Final = "remove this file; bftrain live makes a new one when it starts"  # fix for an unusable secret
 _NONCE_BYTES: Final = 16
 _MAC_DIGITS: Final = 64
 ALIVE: Final[Message] = Alive().to_dict()  # the message that :meth:`AuthenticatedStream.feed` yields for this text
@@ -45,7 +45,7 @@ def read_private(path: Path) -> str:
         finally:
             os.close(file)
     except OSError as error:
-        fix = f"give the file that bftrain live made, a plain file of yours, or {_NEW}"
+        fix = f"pass the file that bftrain live made (a regular file of yours, no link), or {_NEW}"
         raise BadSecret(f"cannot be read: {error.strerror}", where=str(path), fix=fix) from error
     if found.st_uid != os.getuid():
         raise BadSecret("belongs to another user", where=str(path), fix=_NEW)

@@ -26,7 +26,7 @@ from bftrain_elastic.errors import BadMessage
 Message = dict[str, Any]
 Texts = tuple[str, ...]
 Environment = dict[str, str]
-# Values from users' scripts: bounds of numbers, and maximum length of texts
+# Values from users' scripts: bounds of numbers, and the length to which texts are cut
 Count = Annotated[int, 0, 2**63 - 1]
 Size = Annotated[int, 1, 2**63 - 1]
 Port = Annotated[int, 1, 65535]
@@ -140,7 +140,7 @@ def _fields_of(kind: type[WireMessage]) -> list[tuple[str, Any, Any]]:
 
 
 def _converted(value: Any, hint: Any) -> Any:  # noqa: ANN401 - any value of JSON, and any type of a field
-    """Return a value of JSON as a field of a message has it; raise if it is of another type."""
+    """Return a JSON value as the type of a field, ``hint``; raise ``TypeError`` if it does not fit."""
     for option in _options(hint):
         parts = get_args(option)
         if get_origin(option) is Annotated:

@@ -309,7 +309,7 @@ def test_a_node_that_a_task_leaves_without_a_worker_there_is_vacated_at_once(
 def test_an_agent_of_a_later_version_is_refused_in_words(comes: Comes, inbox: MessageInbox) -> None:
     assert comes("n1", version=VERSION).hear("welcome")["version"] == VERSION
     later = comes("n2", version=VERSION + 1)
-    assert f"messages of version {VERSION + 1}, and the manager knows {VERSION}" in later.hear("refused")["reason"]
+    assert f"messages of version {VERSION + 1}, and the manager version {VERSION}" in later.hear("refused")["reason"]
     assert later.is_sent_away()
     assert inbox.until("refused")["node"] == "n2"
 
