@@ -33,10 +33,10 @@ _IMMEDIATE_CAUSES: Final = frozenset({"preempted", "cancelled", "failed"})
 
 
 class TaskLifecycle(Protocol):
-    """The per-task part of a launcher."""
+    """The per-task part of a launcher. It may also have ``set_batch(batch)``: train with it from the next group on."""
 
     def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
-        """Keep these nodes, oldest first; leave the nodes in ``at_once`` now, and the rest when it costs no work."""
+        """Run on these nodes, oldest first; leave those in ``at_once`` now, and other nodes when it costs no work."""
 
     def node_up(self, node: str) -> None:
         """Handle the registration of an agent."""
@@ -52,7 +52,7 @@ class TaskLifecycle(Protocol):
         """
 
     def notice(self, node: str, grace_s: float) -> None:
-        """Leave a node that the scheduler takes in ``grace_s`` seconds: hand the state over, or save it."""
+        """Leave a node that the scheduler takes in ``grace_s`` seconds: move the state to other nodes, or save it."""
 
     def inspected(self, worker: str, process_state: str) -> None:
         """Receive the state of a worker's process in Linux's notation: ``T`` is stopped; "" if it has exited."""
@@ -104,7 +104,7 @@ class TaskContext:
         return self._hub.workers.new_name(self._task, node, slot)
 
     def spawn(self, node: str, worker: str, *, env: Mapping[str, str], **how: Any) -> None:  # noqa: ANN401 - fields of SpawnWorker
-        """Start ``worker`` for the job on ``node`` as soon as no other task is left there.
+        """Start ``worker`` for the job on ``node`` as soon as its slot is free and no other task is left there.
 
         ``env`` is added to the job's environment; ``how`` are fields of ``SpawnWorker``, with the job's as defaults. A
         warm worker, the default, is a script, run by a fork of a process that has imported torch; a cold one is any
@@ -154,7 +154,7 @@ class AgentTask:
     job: LauncherJob
     make: Callable[[], TaskLifecycle]
     nodes: tuple[str, ...] = ()  # allocated, oldest first
-    limit: int | None = None  # run on the first of these nodes only
+    limit: int | None = None  # number of these nodes to run on, from the oldest; None: all
 
     def __post_init__(self) -> None:
         """Build the first lifecycle."""
@@ -168,7 +168,7 @@ class AgentTasks:
         self._hub = hub
         self._tasks: dict[str, AgentTask] = {}
         self._scripts: set[str] = set()  # tasks with a script that an agent's prefork server runs
-        self._by_node: dict[str, list[AgentTask]] | None = None  # None after a change
+        self._by_node: dict[str, list[AgentTask]] | None = None  # tasks by node; None after a change
 
     def add(self, task: AgentTask) -> None:
         """Add a task without nodes; agents import the modules that scripts need, now and on connection."""
@@ -213,7 +213,7 @@ class AgentTasks:
     def _apply_one(
         self, launcher: str, action: Mapping[str, Any], before: dict[AgentTask, tuple[str, ...]]
     ) -> frozenset[str]:
-        """Update the nodes of tasks, and note those before; return the nodes that tasks must leave immediately."""
+        """Update the nodes of tasks, and add the previous ones to ``before``; return the nodes to leave immediately."""
         kind, nodes, name = action["action"], frozenset(action["nodes"]), action.get("task", "")
         grows, releases, task = kind in {"start", "grow"}, kind == "release", self._tasks.get(name)
         if grows and task is None:
@@ -267,7 +267,7 @@ class AgentTasks:
             self.tell(name, tell)
 
     def adopt(self, name: str, node: str, left: LeftWorker) -> bool:
-        """Return whether a worker of another manager belongs to a task here: it continues, or its exit is reported.
+        """Pass a worker of an earlier manager, or its exit, to its task; return whether the task accepts it.
 
         A running worker must be on a node of its task; for an exited one the node does not matter.
         """
@@ -287,7 +287,7 @@ class AgentTasks:
 
 
 class AgentHub(ThreadCalls):
-    """Connections to all agents. ``tell`` is called in the hub's thread; agents connect to ``address``.
+    """Connections to all agents, which connect to ``address``. ``emit`` receives events, in the hub's thread.
 
     With ``closed``, the hub accepts agents only after :meth:`open`: a restarted manager first assigns nodes to tasks,
     and then knows the running workers when their agents reconnect. ``epoch`` counts the starts of the manager: agents
@@ -355,11 +355,11 @@ class AgentHub(ThreadCalls):
             self.call(self._beat)
 
     def nodes(self) -> dict[str, int]:
-        """Return the registered nodes with their slots."""
+        """Return the nodes with a connected agent, and their slots."""
         return self.ask(lambda: {name: agent.slots for name, agent in self._agents.items()})
 
     def close(self) -> None:
-        """Send a goodbye to all agents, and end."""
+        """Send a goodbye to all agents, and stop the thread once they have left."""
         if self._thread.is_alive():
             self.call(self._end)
             self._thread.join(10.0)
@@ -384,7 +384,7 @@ class AgentHub(ThreadCalls):
             event = {"received_at": now, **event}
         try:
             self._on_event({"t": now, **event})
-        except Exception:  # noqa: BLE001 - it is not ours
+        except Exception:  # noqa: BLE001 - the receiver may raise anything
             traceback.print_exc()
 
     def _run(self) -> None:
@@ -470,7 +470,7 @@ class AgentHub(ThreadCalls):
             case wire.MessageFromWorker(worker=worker, message=content):
                 try:
                     found = read_message(FROM_WORKER, content)
-                except BadMessage as error:  # its agent would have rejected it
+                except BadMessage as error:  # unlikely: its agent has checked it
                     self.emit({"type": "note", "task": task, "text": f"{worker}: {error}"})
                 else:
                     if found is not None:

@@ -1,7 +1,7 @@
-"""Copy places: on which node outside a task the in-memory copy of its state is, and which copies are there.
+"""Copy places: which node outside a task keeps the in-memory copy of its state, and which nodes have copies.
 
-Nodes that joined together often leave together, so a copy goes to a node that joined at another time if there is one,
-and to the one that is there longest.
+Nodes that joined together often leave together. So a copy goes to the oldest node that joined at another time than the
+task's nodes, if there is one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Server:
 
     place: CopyPlace
     limit: int
-    since: float  # start of its agent
+    since: float  # start time of its agent
     send: Callable[[WireMessage], None]
     held: dict[str, CopyHeld] = field(default_factory=dict)
     refused: dict[str, float] = field(default_factory=dict)  # task -> when the node had no room for its state
@@ -42,9 +42,9 @@ class _Task:
     """A task with copies."""
 
     nodes: Collection[str] = ()  # its own nodes
-    node: str = ""  # chosen for its copy
-    size: int = 0  # size of its state, once it is known
-    step: int = 0  # reported
+    node: str = ""  # node chosen for its copy
+    size: int = 0  # bytes of its state; 0: unknown
+    step: int = 0  # latest reported step
     noted: int = 0  # size in the latest note
 
 
@@ -69,7 +69,7 @@ class CopyPlaces:
             self.held(node, held, now)
 
     def held(self, node: str, message: CopyHeld, now: float) -> None:
-        """Record that a node has a copy, or no room for it; a copy on another node is not needed any more then."""
+        """Record that a node has a copy, or no room for it. A copy on the chosen node replaces all others."""
         server, task = self._servers.get(node), message.task
         if server is None:
             return
@@ -87,7 +87,7 @@ class CopyPlaces:
         self._tell(task)
 
     def dropped(self, node: str, task: str) -> None:
-        """Record that a copy is gone: its report may have crossed the order to drop it."""
+        """Record that a copy is gone: it may have been reported after the order to drop it was sent."""
         if (server := self._servers.get(node)) is not None and server.held.pop(task, None) is not None:
             self._tell(task)
 
@@ -103,14 +103,14 @@ class CopyPlaces:
                 self._tell(task)
 
     def forget(self, task: str) -> None:
-        """Forget a task; its agents drop the copies."""
+        """Forget a task; the caller lets the agents drop its copies."""
         self._tasks.pop(task, None)
         for server in self._servers.values():
             server.held.pop(task, None)
             server.refused.pop(task, None)
 
     def choose(self, task: str, nodes: Sequence[str], now: float) -> CopyPlace | None:
-        """Return where a task on these nodes should send its copies: outside the task, always the same if possible."""
+        """Return where a task on these nodes sends its copies: outside of them, to the same place while possible."""
         known = self._tasks[task]
         if known.nodes != nodes:
             known.nodes = nodes

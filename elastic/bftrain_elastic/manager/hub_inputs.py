@@ -1,4 +1,4 @@
-"""Agents' connections to the manager: authenticated by the secret, and closed when they are silent."""
+"""Inputs of the hub's thread: the agents' connections, authenticated by the secret, and calls of other threads."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from bftrain_elastic.wire.authenticated_stream import ALIVE, AuthenticatedStream
 from bftrain_elastic.wire.messages import Message, WireMessage
 from bftrain_elastic.wire.nonblocking_socket import NonblockingSocket
 
-# Maximum number of unregistered connections: after a restart, all agents of a large site connect within half a
-# second. They never use more than a quarter of the file descriptors.
+# Maximum number of unregistered connections, at most a quarter of the file descriptors. After a restart, all agents of
+# a large site connect within half a second.
 _STRANGERS: Final = 8192
 _ACCEPTS_PER_TURN: Final = 64  # connections accepted before their data is read
 
@@ -83,7 +83,7 @@ class AgentListener:
             connection.end("the hub stops")
 
     def close(self) -> None:
-        """Stop accepting connections; the selector is closed already."""
+        """Close the socket, after the selector."""
         self._socket.close()
 
     def _listen(self) -> None:
@@ -109,7 +109,7 @@ class AgentListener:
             self._greet(accepted)
 
     def _greet(self, accepted: socket.socket) -> None:
-        if len(self._strangers) >= min(_STRANGERS, self._descriptors // 4):  # silent ones must not keep agents out
+        if len(self._strangers) >= min(_STRANGERS, self._descriptors // 4):  # silent clients must not keep agents out
             next(iter(self._strangers)).end("it did not register, and other clients wait")
         connection = AgentConnection(self.selector, accepted, self.secret, self._arrived, self._lost)
         self._connections[connection] = self._strangers[connection] = None
@@ -137,7 +137,7 @@ class AgentListener:
 
 @dataclass(frozen=True, slots=True)
 class RunningWorker:
-    """A worker on an agent's node. A worker with the task "" belongs to no launcher, and is being stopped."""
+    """A worker on an agent's node. With the task "" no task accepts it, and it is being stopped."""
 
     task: str
     node: str
@@ -168,7 +168,7 @@ class AgentConnection(NonblockingSocket):
         self.write(self.sealed.greeting)
 
     def has_room(self, order: SpawnWorker) -> bool:
-        """Return whether a worker can start now; nodes with a preemption notice start no workers."""
+        """Return whether a worker can start: no other task is here, its slot is free, no preemption is announced."""
         here = self.workers.values()
         return not self.noticed and all(one.task == order.task and one.slot != order.slot for one in here)
 
@@ -200,7 +200,7 @@ class ThreadCalls:
         def run() -> None:
             try:
                 answer.set_result(function())
-            except BaseException as error:  # noqa: BLE001 - it belongs to the caller
+            except BaseException as error:  # noqa: BLE001 - the caller receives it
                 answer.set_exception(error)
 
         self.call(run)
@@ -216,7 +216,7 @@ class ThreadCalls:
         while self._calls:
             try:
                 self._calls.popleft()()
-            except Exception:  # noqa: BLE001 - one call that goes wrong must not end the thread
+            except Exception:  # noqa: BLE001 - a failed call must not end the thread
                 traceback.print_exc()
 
     def close_calls(self) -> None:

@@ -1,4 +1,4 @@
-"""The workers of all tasks: their names, nodes and slots, and the order to start one as soon as its node has room."""
+"""The workers of all tasks: their names, nodes and slots, and starts that wait until a node has room."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class HubWorkers:
             self._names = max(self._names, int(number))
 
     def spawn(self, node: str, order: wire.SpawnWorker) -> None:
-        """Start a worker as soon as its node has no worker of another task."""
+        """Start a worker as soon as its node has room for it."""
         self._owners[order.worker] = RunningWorker(order.task, node, order.slot)
         self._waiting[order.worker] = order
         self.start_waiting()

@@ -16,8 +16,8 @@ from bftrain_elastic.agent.prefork_server import LAUNCHER
 from bftrain_elastic.errors import BadJob
 
 _PYTHON: Final = "python3"  # the Python on PATH after the lines have run, or in the image
-# The lines are arguments of the command, not text in this program, so they need no quoting. They see no arguments: a
-# sourced file would take ours for its own
+# The setup lines are arguments of the command, not text in this program, so they need no quoting. They see no
+# arguments: a sourced file would take these for its own
 _BASH: Final = """\
 _bftrain_n=$1; shift
 _bftrain_lines=("${@:1:_bftrain_n}"); _bftrain_command=("${@:_bftrain_n+1}"); set --
@@ -26,7 +26,7 @@ for _bftrain_line in "${_bftrain_lines[@]}"; do
 done
 exec "${_bftrain_command[@]}"
 """
-_READ_BYTES: Final = 262_144  # a longer text without #! line and ending passes
+_READ_BYTES: Final = 262_144  # longer texts count as Python, unless their #! line or suffix is of a shell
 _LARGEST_EXIT_CODE: Final = 125  # shells use higher codes for commands that could not run, or were killed
 
 
@@ -36,12 +36,12 @@ class LauncherJob:
 
     ``argv`` is a ``.py`` script and its arguments, or any command for launchers that accept commands. ``folder`` is on
     storage that all nodes share. ``stop_grace_s``: seconds allowed for a planned stop. ``workers_per_node`` 0 means one
-    per GPU, or one on nodes that have no GPU. With ``finish_code`` or ``finish_file`` a program reports that its work
-    is done, by that exit code, or by that file and an exit with 0 (relative paths start in ``folder``); any other exit
-    is then a preemption or a failure. ``work_samples`` is the whole work, if known. A task that makes no step for
-    ``stall_limit_s`` seconds gives its nodes back; 0: never. With ``setup`` (lines of bash), ``prefix`` (words in front
-    of the command) or ``python`` it runs in its own environment and is not forked. ``identity`` is never used
-    by another task, even if its name or folder is reused: copies of its state are kept under it (default: the folder).
+    per slot of the agent: per GPU, or one on a node with no GPU. With ``finish_code`` or ``finish_file`` a program
+    reports that its work is done, by that exit code, or by that file and an exit with 0 (relative paths start in
+    ``folder``); any other exit is then a preemption or a failure. ``work_samples`` is the whole work, if known. A task
+    that makes no step for ``stall_limit_s`` seconds gives its nodes back; 0: never. With ``setup`` (lines of bash),
+    ``prefix`` (words in front of the command) or ``python`` it runs in its own environment and is not forked. Copies of
+    the state are kept under ``identity``, which no later task of the same name or folder has (default: the folder).
     """
 
     argv: tuple[str, ...]
@@ -77,7 +77,7 @@ class LauncherJob:
             raise BadJob(
                 f"must be between 1 and {_LARGEST_EXIT_CODE}, and not {os.EX_TEMPFAIL}",
                 where="finish_code",
-                fix="preempted programs also exit with 0, and shells use the codes above",
+                fix=f"0 may also mean a preemption, {os.EX_TEMPFAIL} a lost group, and shells use the codes above",
             )
 
     @classmethod

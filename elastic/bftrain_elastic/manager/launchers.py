@@ -29,7 +29,7 @@ MakeLifecycle = Callable[[str, LauncherJob, TaskContext], TaskLifecycle]
 class AgentLauncher:
     """A launcher for tasks on a hub's agents; ``make_lifecycle`` builds the lifecycle of a task.
 
-    Messages are sent to the hub's ``tell``. All methods may be called from any thread except the hub's.
+    The hub emits its messages. All methods may be called from any thread except the hub's.
     """
 
     def __init__(self, name: str, make_lifecycle: MakeLifecycle, hub: AgentHub) -> None:
@@ -62,7 +62,7 @@ class AgentLauncher:
 
     def set_batch(self, task: str, batch: int) -> None:
         """Set the samples per step of a task over all of its nodes, if its lifecycle supports that."""
-        nothing = lambda _: None  # noqa: E731 - of a lifecycle that cannot
+        nothing = lambda _: None  # noqa: E731 - for a lifecycle without set_batch
         self._hub.call(lambda: self._hub.tasks.tell(task, lambda one: getattr(one, "set_batch", nothing)(batch)))
 
     def drop(self, task: str) -> None:
@@ -140,14 +140,14 @@ def _built_for(places: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LauncherFactory:
-    """Builds a launcher from a receiver of messages and a hub; ``available``: whether its workers can run here."""
+    """Builds a launcher on a hub; ``available`` returns whether its workers can run here."""
 
     name: str
     lifecycle: MakeLifecycle
     available: Callable[[], LauncherAvailability]
 
-    def __call__(self, emit: OnEvent, hub: AgentHub) -> AgentLauncher:  # noqa: ARG002 - the hub tells
-        """Build a launcher."""
+    def __call__(self, emit: OnEvent, hub: AgentHub) -> AgentLauncher:  # noqa: ARG002 - the hub emits its messages
+        """Build a launcher; ``emit``, the receiver of messages, is for other launchers."""
         return AgentLauncher(self.name, self.lifecycle, hub)
 
 

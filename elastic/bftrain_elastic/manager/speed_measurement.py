@@ -24,7 +24,7 @@ Change = Literal["grow", "shrink", "start"]
 WARM_UP: Final = 3  # steps after a change that do not count
 WINDOW: Final = 5  # steps per window
 ENOUGH: Final = 3  # windows after which the speed at a size is known
-ENOUGH_S: Final = 30.0  # alternative in seconds of windows, for slow steps
+ENOUGH_S: Final = 30.0  # the same in seconds: for slow steps, shorter than so many windows
 _WINDOWS: Final = 200  # remembered windows per size
 _CHANGES: Final = 20  # remembered changes of each kind
 
@@ -42,12 +42,12 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """The time across a change, with the first step after it."""
+    """The time from the last step before a change to the first step after it."""
 
     change: Change
     took_s: float
-    before: int  # nodes
-    after: int
+    before: int  # nodes before the change; 0 for a start
+    after: int  # nodes after it
 
 
 class SpeedMeasurement:
@@ -60,14 +60,14 @@ class SpeedMeasurement:
         self._gaps: defaultdict[Change, deque[_Gap]] = defaultdict(lambda: deque(maxlen=_CHANGES))
         self._newest: _Gap | None = None
         self.crossed = 0  # number of changes so far, including forgotten ones
-        self._last: _Line | None = None  # the furthest step, and the latest one at its size
+        self._last: _Line | None = None  # the furthest step so far
         self._run: list[_Line] = []  # consecutive steps at one size
         self._stride: int | None = None  # step difference between the latest two lines at one size
-        self._starting_at: float | None = None
+        self._starting_at: float | None = None  # time of a start, until its first step
         self._first_after_start = False  # the next line is the first one after a start
 
     def on_message(self, message: Message) -> bool:
-        """Add a message; return whether a speed or a cost has improved."""
+        """Add a message; return whether it adds to a speed or a cost."""
         if message.get("type") == "starting":
             self._starting_at, self._last, self._stride = float(message["t"]), None, None
             self._first_after_start = True
@@ -115,7 +115,7 @@ class SpeedMeasurement:
         return {change: median(found) for change, found in self.changes().items()}
 
     def changes(self) -> dict[Change, list[float]]:
-        """Return all recorded costs."""
+        """Return the remembered costs of each kind of change."""
         return {change: [self._cost(one) for one in found] for change, found in self._gaps.items()}
 
     @property
@@ -145,7 +145,7 @@ class SpeedMeasurement:
         return max(0.0, gap.took_s - (self.step_s(gap.after) or self.step_s(gap.before) or 0.0))
 
     def _crossed_change(self, line: _Line) -> bool:
-        """Record the gap of a change between the previous line and this one; return whether there is one."""
+        """Record the change between the previous line and this one; return whether there is one."""
         last = self._last
         if self._starting_at is not None:
             gap = _Gap("start", line.received_at - self._starting_at, 0, line.size)

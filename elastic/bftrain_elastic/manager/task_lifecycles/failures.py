@@ -16,13 +16,13 @@ from typing import Final
 from bftrain_elastic.errors import OWN_ERROR
 from bftrain_elastic.wire.agent_messages import WorkerExit
 
-ALLOWED: Final = 3  # failures of the program with no step between them
-ALLOWED_FROM_OUTSIDE: Final = 10  # workers killed from outside with no step between them
+ALLOWED: Final = 3  # number of failures of the program, with no step between them, that fails the task
+ALLOWED_FROM_OUTSIDE: Final = 10  # the same for workers killed from outside
 _LETTERS: Final = 200
 _OWN_ERROR_CHARACTERS: Final = 2000  # limit for errors of this package, which finish with a fix
 _SHELL: Final = 128  # offset that shells add to a signal number
 _FROM_OUTSIDE: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT})
-# Words in errors about lost connections or members; any other exit of a group is the program's own fault
+# Words of errors about lost connections or members; with any other error, the program itself failed
 _CONNECTION: Final = (
     "connection",
     "timed out",
@@ -71,7 +71,7 @@ class _Pending:
 
 @dataclass(eq=False)
 class FailurePolicy:
-    """Counts the deaths of one task; a completed step resets the count."""
+    """Counts the deaths of one task. A completed step resets the count."""
 
     _settle_s: float
     _pending: list[_Pending] = field(default_factory=list)
@@ -156,7 +156,7 @@ class FailurePolicy:
             self._own += 1
             return death.text if self._own >= ALLOWED else ""
         if not death.started:
-            return ""  # a program killed while it loads has not had its chance
+            return ""  # a program that was killed while it loads has not failed
         self._outside += 1
         return f"{death.text}, like earlier ones" if self._outside >= ALLOWED_FROM_OUTSIDE else ""
 

@@ -51,7 +51,7 @@ class NativeLifecycle(SupervisedLifecycle):
         self._retry = RetryDelay(TIMEOUTS.retry_s, TIMEOUTS.longest_retry_s)  # backoff for lost groups
         self._forming = FormationWatch(job.stall_limit_s)
         self._finished = False  # the program reported that its work is done
-        self._left_at = 0.0  # time since which workers must follow the first one; 0 before its exit
+        self._left_at = 0.0  # time of the first exit at the end of the task, which the others must follow; 0: none
 
     def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
         """Keep these nodes; clear those in ``at_once``."""
@@ -74,7 +74,7 @@ class NativeLifecycle(SupervisedLifecycle):
                 self._members.dismiss(member, grace_s=0.0)
 
     def spawned(self, worker: str, port: int) -> None:
-        """Do nothing here: a worker reports itself when it is ready."""
+        """Do nothing: a worker reports itself when it is ready."""
 
     def exited(self, worker: str, exit: WorkerExit) -> None:  # noqa: A002 - as in TaskLifecycle
         """Remove a worker; after an unexpected exit the group breaks, and a new worker starts."""
@@ -157,7 +157,7 @@ class NativeLifecycle(SupervisedLifecycle):
         self._advance()
 
     def tick(self, now: float) -> None:
-        """Repeat orders that were not followed, and stop workers that exceed a time limit."""
+        """Repeat orders that were not followed, stop workers that exceed a time limit, and choose the copy's place."""
         self._supervise(now)
         if self.sends_copies:
             self._members.send_copies()
@@ -392,7 +392,7 @@ class NativeLifecycle(SupervisedLifecycle):
 
 
 class HorovodLifecycle(NativeLifecycle):
-    """One task under the horovod launcher; the worker processes do the regrouping."""
+    """One task under the horovod launcher: the same orders, carried out by Horovod in the workers."""
 
     launcher: ClassVar = "horovod"
     entrance: ClassVar = "a function under hvd.elastic.run"

@@ -133,7 +133,7 @@ class PresentGroup:
         self.stalled = False
 
     def find(self, generation: int, now: float) -> None:
-        """Record a group that an earlier manager formed."""
+        """Record a group that starts to form, or that an earlier manager has formed."""
         self.generation = max(self.generation, generation)
         self.confirmed, self.formed_at, self.batch = False, now, None
 
@@ -143,7 +143,7 @@ class PresentGroup:
         self._lost, self.explained = self._lost or reason, self.explained or not reason
 
     def break_up(self, now: float) -> None:
-        """Make all members leave immediately, a while after a death."""
+        """Make all members leave immediately, without the delay that follows a death."""
         self.broken_at = now - TIMEOUTS.abort_s
 
     def end(self) -> None:
@@ -273,8 +273,8 @@ class GroupMembers:
 
     def disband(self, ready: list[GroupMember]) -> None:
         """Stop these workers; the most advanced one saves the state first."""
-        for place, member in enumerate(sorted(ready, key=lambda member: -member.step)):
-            self.dismiss(member, grace_s=self._job.stop_grace_s, save=place == 0 and member.step > 0)
+        for index, member in enumerate(sorted(ready, key=lambda member: -member.step)):
+            self.dismiss(member, grace_s=self._job.stop_grace_s, save=index == 0 and member.step > 0)
 
     def kill(self, member: GroupMember) -> None:
         """Kill a worker; its end is expected."""
@@ -310,7 +310,7 @@ class GroupMembers:
             self._context.send(member.name, order)
 
     def send_copies(self) -> None:
-        """Send the first worker of a training group the place for copies of the state."""
+        """Tell the first worker of a training group where to send copies of the state, if that has changed."""
         leader = self.present.leader
         if self.present.confirmed and self.group and leader in self.by_name:
             order = (leader, SendCopies(self._context.copy_place(self._nodes.all)))
@@ -328,7 +328,7 @@ class GroupMembers:
         """Return whether the current group should change, and can."""
         group, wanted = self.group, self._nodes.wanted
         if not self.present.confirmed:
-            # Waiting for the rest of a former manager's group is over: it dissolved, or it is time
+            # After a takeover: the rest of the group has dissolved, or did not appear in time
             dissolved = any(member.step != NOTHING for member in self.of(MemberPhase.READY))
             return self.adopted_at > 0 and (dissolved or self._context.now() - self.adopted_at > TIMEOUTS.company_s)
         unwanted = [member for member in group if member.node not in wanted]
@@ -350,7 +350,7 @@ class GroupMembers:
         return sorted(stay, key=lambda member: -member.step)
 
     def _usable(self, ready: list[GroupMember], group: Iterable[GroupMember] = ()) -> list[GroupMember]:
-        """Return the ready workers that are not excluded; all if training needs them."""
+        """Return the ready workers that are not excluded from growth; all of them if nobody else can train."""
         now = self._context.now()
         found = [one for one in ready if not self.growth.waits(one.name, now)]
         return found if found or self.on_wanted(group) else ready
@@ -371,6 +371,6 @@ class GroupMembers:
         return all(member.node in self._nodes.noticed for member in members)
 
     def _is_complete(self, ready: list[GroupMember]) -> bool:
-        """Return whether ready workers should wait no longer: no worker is starting, or starts take too long."""
+        """Return whether ready workers need not wait: no worker is starting, or the starts take too long."""
         coming = self.on_wanted(self.of(MemberPhase.COMING))
         return not coming or self._context.now() - max(one.since for one in ready) > TIMEOUTS.company_s
