@@ -1,6 +1,7 @@
-"""The training side, on the compute nodes. It needs only the standard library.
+"""Elastic training: agents and workers on the compute nodes, and the manager that directs them.
 
-A training script keeps its persistent values in a state, marks safe points, and reports each step::
+It needs only the standard library; scripts bring PyTorch. A training script keeps its persistent values in a state,
+marks safe points, and reports each step::
 
     from bftrain_elastic import State, report, run
 
@@ -15,7 +16,7 @@ A training script keeps its persistent values in a state, marks safe points, and
     run(State(model=model, optimizer=optimizer, position=0), train)
 
 Run it on a laptop to train as usual; under bftrain it is resized while it runs. If you only want measurements, call
-``report`` alone. Call ``finish`` once all work is done.
+``report`` alone. A script without ``run`` calls ``finish`` once all work is done.
 """
 
 from __future__ import annotations
@@ -49,6 +50,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
         raise AttributeError(f"module 'bftrain_elastic' has no attribute '{name}'")
     from importlib import import_module
 
-    found = getattr(import_module(f"bftrain_elastic.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(f"bftrain_elastic.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

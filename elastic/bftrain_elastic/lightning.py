@@ -27,8 +27,8 @@ class ElasticCallback(Callback):  # type: ignore[misc]  # Lightning may not be i
 
     Args:
         folder: folder of the checkpoint.
-        samples: samples of the data set.
-        batch_size: samples of all workers together.
+        samples: length of the data set.
+        batch_size: samples of a batch, of all workers together.
         seed: seed of the sample sequence; ``None``: unshuffled.
         every: steps between checkpoints, the restart points after a death.
 

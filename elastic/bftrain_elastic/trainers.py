@@ -17,7 +17,7 @@ def per_worker(batch: int) -> int:
     workers = int(os.environ.get("WORLD_SIZE", "1"))
     if batch % workers:
         what = f"a batch of {batch} samples is not divisible by {workers} workers"
-        raise BadScript(what, where="per_worker", fix="choose a batch that all sizes of the task divide")
+        raise BadScript(what, where="per_worker", fix="choose a batch that is divisible by all sizes of the task")
     return batch // workers
 
 

@@ -40,7 +40,7 @@ SHARE: Final = (
     "give each worker its share of a batch: mine, weight = state.share(N), an ElasticLoader, or a DistributedSampler"
 )
 _GROUP: Final = "use init_process_group, DistributedDataParallel and DistributedSampler: ranks are in the environment"
-TOGETHER: Final = {  # code that exchanges the gradients and divides the data, by the caller of the optimizer
+TOGETHER: Final = {  # fix that exchanges the gradients and divides the data, by the caller of the optimizer
     "transformers": "give the Trainer an ElasticCallback of bftrain_elastic.huggingface, and use --launcher process",
     "lightning": "give the Trainer an ElasticCallback of bftrain_elastic.lightning, and use --launcher process",
     "accelerate": "make the Accelerator in train(state), and use --launcher process",
@@ -77,7 +77,7 @@ class ReadinessFinding:
 
 @dataclass(slots=True)
 class WatchedRun:
-    """Observations of a script in addition to its messages: the sizes at which it made steps, and records of these."""
+    """Observations of a script in addition to its messages: the sizes at which it made steps, and step records."""
 
     reached: list[int] = field(default_factory=list)
     steps: list[list[Message]] = field(default_factory=list)  # records of the steps in groups, of each process
@@ -86,7 +86,10 @@ class WatchedRun:
 def watch(
     trying: ScriptTrial, *, steps: int, patience_s: float, stopped: Callable[[], bool], warn: Callable[[str], None]
 ) -> WatchedRun:
-    """Run a script on each of the sets of nodes, until it made its steps there or has stopped making steps."""
+    """Run a script on each of the node sets until it has made ``steps`` steps there; stop at the first set where not.
+
+    ``patience_s`` is the limit for each set, and ``warn`` is called if no step is reported for long.
+    """
     seen, silent_at = WatchedRun(), time.monotonic() + SILENCE_S
     for nodes in NODES:
         size, since, deadline = len(nodes), len(trying.messages), time.monotonic() + patience_s
@@ -114,9 +117,9 @@ def _notes(message: Sequence[Message], beginning: str) -> list[str]:
 def findings(
     message: Sequence[Message], seen: WatchedRun, script: Path, *, restarts: bool = False
 ) -> Iterator[ReadinessFinding]:
-    """Yield the findings on an observed script; only the first one of those with a common cause.
+    """Yield the findings on an observed script; of findings with a common cause only the first one.
 
-    A launcher that ``restarts`` the script allows its own checkpoints.
+    With a launcher that ``restarts`` the script, it may use its own checkpoints instead of commits.
     """
     reached = seen.reached
     lines = [one for one in message if one["type"] == "report"]
@@ -269,7 +272,7 @@ def _works_together(message: Sequence[Message], seen: WatchedRun) -> Iterator[Re
 
 
 def _is_telling(pairs: Sequence[Sequence[Message]]) -> bool:
-    """Return whether equal inputs show equal work: not if all samples are equal."""
+    """Return whether equal inputs mean equal work: not if all samples are equal."""
     differ = [one["rows_differ"] for one, _ in pairs]
     return any(differ) or (differ.count(None) == len(pairs) and len({one["inputs"] for one, _ in pairs}) > 1)
 

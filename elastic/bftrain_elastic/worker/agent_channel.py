@@ -46,10 +46,8 @@ def is_ours(connection: socket.socket) -> bool:
 class AgentChannel:
     """A worker's side of the channel.
 
-    ``gather`` is the largest generation it was asked to gather for.
-
-    ``position`` returns the worker's activity and its group's number of commits; the script's current line is found in
-    the thread that opened the channel.
+    ``gather`` is the largest generation it was asked to gather for. ``position`` returns the worker's activity and its
+    group's number of commits; the script's current line is found in the thread that opened the channel.
     """
 
     def __init__(self, name: str, worker: str) -> None:
@@ -91,7 +89,7 @@ class AgentChannel:
         self._socket.sendall(encode(message, limit=PACKET_LIMIT))
 
     def send_nonblocking(self, message: WireMessage) -> None:
-        """Send a message without blocking. If there is no room, the last of its kind is sent later."""
+        """Send a message without blocking. If the socket is full, the latest message of each kind is sent later."""
         self._unsent[message.type] = encode(message.to_dict())
         self._send_unsent(socket.MSG_DONTWAIT)
 
@@ -106,7 +104,7 @@ class AgentChannel:
                     return
 
     def next(self) -> WireMessage | None:
-        """Wait for the next message other than ``gather``; return ``None`` if the agent is gone."""
+        """Wait for the next order to form a group or to leave; return ``None`` if the agent is gone."""
         return self._arrived.get()
 
     def close(self) -> None:

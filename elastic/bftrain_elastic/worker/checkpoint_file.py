@@ -27,7 +27,7 @@ from bftrain_elastic.worker.state_tree import StateTree, Tensor, TreeShape, as_b
 NAME: Final = "state"
 _MAGIC: Final = b"BFTRAIN1"
 _PIECE_BYTES: Final = 64 * 1024 * 1024
-_LATELY_S: Final = 600.0
+_LATELY_S: Final = 600.0  # files of other nodes that were changed within this time may still be written
 _HEADER_LIMIT: Final = 256 * 1024 * 1024
 AT_ONCE_BYTES: Final = 4 * 1024 * 1024  # smaller states are written immediately, in the calling thread
 _MEMORY_SHARE: Final = 0.5  # maximum share of the free memory for another copy
@@ -35,7 +35,7 @@ _CGROUP: Final = Path("/sys/fs/cgroup")
 
 
 class SavedCommit(NamedTuple):
-    """The content of a folder."""
+    """A state that was read from a folder or a copy server."""
 
     tree: StateTree
     step: int
@@ -47,9 +47,8 @@ def save(
 ) -> None:
     """Write a state to ``folder``; readers see the old state or the new one, never a mixture.
 
-    ``go_on`` is called between pieces, and may raise to stop.
-
-    On return the state and its directory entry are on disk, and survive a power loss.
+    ``go_on`` is called before each piece, and may raise to stop. On return the state and its directory entry are on
+    disk, and survive a power loss.
     """
     _refuse_if_superseded(folder, lineage)
     beside = folder / f"{NAME}.{os.uname().nodename}.{os.getpid()}.{threading.get_native_id()}"
@@ -71,8 +70,8 @@ def save(
 
 def header_of(tree: StateTree, step: int, lineage: int) -> bytes:
     """Return the bytes of a file that precede the tensors."""
-    known = {"step": step, "lineage": lineage, "plain": tree.plain, "tensors": shapes_of(tree)}
-    header = json.dumps(known, separators=(",", ":")).encode()
+    fields = {"step": step, "lineage": lineage, "plain": tree.plain, "tensors": shapes_of(tree)}
+    header = json.dumps(fields, separators=(",", ":")).encode()
     return _MAGIC + len(header).to_bytes(8, "little") + header
 
 
@@ -134,7 +133,7 @@ def version_of(folder: Path) -> tuple[int, int]:
 
 def _refuse_if_superseded(folder: Path, lineage: int) -> None:
     if version_of(folder)[0] > lineage:
-        raise Superseded("another run of this task went on from here", where=str(folder / NAME))
+        raise Superseded("a later run of this task has written it", where=str(folder / NAME))
 
 
 def _sync(folder: Path) -> None:
@@ -179,7 +178,7 @@ def _read(file: BinaryIO, shape: TreeShape, where: str) -> Tensor:
 
 
 def _damaged(where: str) -> BadCommit:
-    fix = "move it away to start again"
+    fix = "move it away to start from the beginning"
     return BadCommit("is damaged, or no state of this version", where=where, fix=fix)
 
 
@@ -188,7 +187,7 @@ class SavingStopped(Exception):
 
 
 class BackgroundJob:
-    """Runs one job at a time in a thread, on ``tree`` if it has one; the tree must not change until it finishes."""
+    """Runs one job at a time in a thread, on ``tree``, which must not change until the job finishes."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -211,7 +210,7 @@ class BackgroundJob:
         """Return whether a tree is being written."""
         return tree is not None and self.busy and self.tree is tree
 
-    def start(self, work: Callable[[], None], tree: object = None, step: int = -1) -> None:
+    def start(self, work: Callable[[], None], tree: object, step: int = -1) -> None:
         """Start a job; it may end by :class:`SavingStopped`, which :meth:`go_on` raises."""
         self._stopped.clear()
         self.tree, self.step = tree, step
@@ -235,11 +234,10 @@ class BackgroundJob:
         self._stopped.set()
         self.wait(timeout_s)
 
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the job; return whether it has finished."""
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait until the job has finished, or the timeout expires."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
-        return not self.busy
 
     def raise_error(self) -> None:
         """Raise the error of the last job, once."""
@@ -267,7 +265,7 @@ def free_memory() -> int:
 
 
 def left_by_limits() -> Sequence[int]:
-    """Return the memory left by the control groups' limits; missing files, or ``max``, are no limit."""
+    """Return the bytes that each limit of the control groups leaves; missing files, or ``max``, are no limit."""
     left = []
     with suppress(OSError):
         own = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip().strip("/")

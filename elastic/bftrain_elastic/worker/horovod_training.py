@@ -35,11 +35,18 @@ from bftrain_elastic.worker.progress_report import GroupReport, Report
 from bftrain_elastic.worker.state import State, agree, compare_replicas, mark_large_values, report_in_memory
 from bftrain_elastic.worker.state_tree import StateTree, fold
 from bftrain_elastic.worker.state_values import REASON_LETTERS, StateGroup
-from bftrain_elastic.worker.training import ADDRESS, FOLDER, RegroupedTraining, is_caused_by_notice, once, reason_left
+from bftrain_elastic.worker.training import (
+    ADDRESS,
+    FOLDER,
+    RegroupedTraining,
+    is_caused_by_notice,
+    reason_left,
+    refuse_second_training,
+)
 
 _CONNECTING: Final = timedelta(seconds=3)  # timeout for one attempt to connect to rank 0
 _STUCK_S: Final = 3.0  # time for Horovod to notice cut connections
-_PLACES: Final = "rank_and_size"  # scope in which Horovod requests rank and size, from the second group of a process on
+_PLACES: Final = "rank_and_size"  # scope in which Horovod requests rank and size, from a process's second group on
 _POLL_S: Final = 0.0025  # poll interval per member: the load of rank 0 is independent of their number
 _LONGEST_POLL_S: Final = 0.25
 
@@ -221,7 +228,7 @@ class _Handler(RendezvousHandler):  # type: ignore[misc]  # as above
         return not self.server.refusing
 
     def _get_value(self, scope: str, key: str) -> bytes | None:
-        """Return a value; global, local and cross-host rank and size of a member, each of which counts as a host."""
+        """Return a value: for members, which count as hosts, global, local and cross-host rank and size."""
         if scope == _PLACES:
             rank, workers = key.partition(":")[0].removeprefix("rank").split("of")
             return f"{rank},{workers},0,1,{rank},{workers}".encode()
@@ -242,7 +249,7 @@ def end_process(last: Callable[[], object]) -> None:
 
 @contextmanager
 def instead_of_abort(last: Callable[[], object]) -> Iterator[None]:
-    """Call ``last`` and end with ``EX_TEMPFAIL`` instead of aborting on a C++ error; no-op without libstdc++.
+    """Call ``last`` and exit with ``EX_TEMPFAIL`` instead of aborting on a C++ error; no-op without libstdc++.
 
     Horovod's thread does not catch an error of Gloo when a member dies while a group forms. An abort would look like a
     failure of the script, and the state in memory would be lost.
@@ -284,7 +291,7 @@ def install() -> None:
         @functools.wraps(train)
         def run(state: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - Horovod's state, the script's own arguments
             if os.environ.get(FOLDER):
-                once(os.environ[FOLDER])
+                refuse_second_training(os.environ[FOLDER])
             return _HorovodTraining(state, functools.partial(train, state, *args, **kwargs), channel, address).run()
 
         return run
@@ -319,10 +326,8 @@ class _HorovodTraining(RegroupedTraining):
 
     def _restore_after_error(self, error: BaseException, _place: GroupRank) -> str | None:
         if isinstance(error, HostsUpdatedInterrupt):
-            if (
-                self._own.progress.commit_step != self._own.progress.step
-            ):  # Horovod would forget the steps since the previous commit
-                self._keep_step()
+            if self._own.progress.commit_step != self._own.progress.step:
+                self._keep_step()  # Horovod would forget the steps since the previous commit
             return ""
         if isinstance(error, HorovodInternalError):
             reason = (str(error).partition(". ")[0] or type(error).__name__)[:REASON_LETTERS]

@@ -1,7 +1,7 @@
 """The copy of the state outside the task: sent to a copy server in the background, and read back after all nodes left.
 
 Rank 0 sends it from its latest in-memory copy, so training waits for that copy only. Pieces that did not change are not
-sent again; pieces that change each time are mostly sent without a look.
+sent again. Large pieces that change each time are sent without a comparison, except once in a while.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from bftrain_elastic.worker.checkpoint_file import BackgroundJob, SavedCommit
 from bftrain_elastic.worker.process_groups import aside
 from bftrain_elastic.worker.state_tree import StateTree
 
-_INTERVAL_S: Final = 1.0  # least time from the start of a copy to the start of the next
-_PAUSE: Final = 0.25  # pause after a copy, as a multiple of the time that it took: a fifth of the link is free
+_INTERVAL_S: Final = 1.0  # minimum time between the starts of two copies
+_PAUSE: Final = 0.25  # pause after a copy, as a multiple of its duration: a fifth of the link stays free
 _COPIES_BETWEEN_COMPARISONS: Final = 16  # copies after which a large piece that changes each time is compared again
 _LONGEST_RETRY_S: Final = 60.0
 _CONNECT_S: Final = 3.0
@@ -48,15 +48,18 @@ _NO_STEP: Final = -1
 
 
 class SentPiece(NamedTuple):
-    """A piece at the server: the digest that it was sent with, and one to compare it by, "" while it changes."""
+    """A piece at the server: its digest, and its SHA-256 for comparisons; "" for large ones that change each time."""
 
     digest: str = ""
     content: str = ""
 
-    def followed_by(self, piece: Any, *, look: bool) -> SentPiece:  # noqa: ANN401 - any bytes
-        """Return the piece to send, or this one if it did not change; without ``look`` a large one may seem changed."""
+    def followed_by(self, piece: Any, *, compare: bool) -> SentPiece:  # noqa: ANN401 - any bytes
+        """Return the piece to send, or this one if it did not change.
+
+        A large piece with no SHA-256 counts as changed; with ``compare`` it gets one, so the next copy can compare it.
+        """
         small = len(piece) <= SMALL_BYTES
-        content = content_digest(piece) if look or small or self.content else ""
+        content = content_digest(piece) if compare or small or self.content else ""
         if content and content == self.content:
             return self
         return SentPiece(digest_of(piece), content if small or not self.content else "")
@@ -88,17 +91,13 @@ class OutsideCopy:
         self._due_at = 0.0
         self._retry = RetryDelay(_INTERVAL_S, _LONGEST_RETRY_S)
         self._stored: tuple[str, list[SentPiece]] = ("", [])  # name of the copy that the server has, and its pieces
-        self._round = 0  # number of copies
+        self._round = 0  # number of copies so far
         self._sending = Sending()
 
     def aim(self, order: SendCopies) -> None:
         """Send later copies to the server that the manager chose."""
-        self.place, self.step, self._due_at, self._retry = (
-            order.copy,
-            _NO_STEP,
-            0.0,
-            RetryDelay(_INTERVAL_S, _LONGEST_RETRY_S),
-        )
+        self.place, self.step, self._due_at = order.copy, _NO_STEP, 0.0
+        self._retry = RetryDelay(_INTERVAL_S, _LONGEST_RETRY_S)
 
     @property
     def due(self) -> bool:
@@ -131,13 +130,13 @@ class OutsideCopy:
         self._sending = Sending()
 
     def send(self, tree: StateTree, step: int, lineage: int, sending: Sending) -> None:
-        """Send a copy, and wait until the server has confirmed it. A failure is never one of the training."""
+        """Send a copy, and wait until the server has confirmed it. A failure delays the next copy, nothing else."""
         place, retry, began = self.place, self._retry, time.monotonic()
         if place is None:
             return
         try:
             self._send(place, tree, step, lineage, sending)
-        except Exception as error:  # noqa: BLE001 - such as of a lack of memory, which torch raises as RuntimeError
+        except Exception as error:  # noqa: BLE001 - torch raises RuntimeError if memory is short, for example
             if sending.stopped:
                 return
             retry.failed(time.monotonic())
@@ -160,9 +159,9 @@ class OutsideCopy:
                 before = []
             for number, piece in enumerate(_pieces(chain(_cut(header), checkpoint_file.parts_of(tree, PIECE_BYTES)))):
                 sending.go_on()
-                look = (self._round + number) % _COPIES_BETWEEN_COMPARISONS == 0
+                compare = (self._round + number) % _COPIES_BETWEEN_COMPARISONS == 0
                 old = before[number] if number < len(before) else SentPiece()
-                new = old.followed_by(piece, look=look)
+                new = old.followed_by(piece, compare=compare)
                 if new is not old:
                     stream.send(CopyPiece(number, len(piece), new.digest), piece)
                 sent.append(new)
@@ -171,7 +170,7 @@ class OutsideCopy:
 
 
 def fetch(place: CopyPlace, newer_than: tuple[int, int], moved: Callable[[int], object]) -> SavedCommit | None:
-    """Return the copy at a server, if its lineage and step are newer; ``moved`` is called with the received bytes."""
+    """Return the copy at a server if its lineage and step are newer; ``moved`` is called with the bytes so far."""
     with connect(place) as stream:
         stream.send(GetCopy())
         found, digests = _confirmed(stream), list[str]()
@@ -204,7 +203,7 @@ def _confirmed(stream: CopyStream) -> CopyState:
     if isinstance(answer, CopyRefused):
         raise BadMessage(answer.reason)
     if not isinstance(answer, CopyState):
-        raise BadMessage("an answer to no request")
+        raise BadMessage("the copy server sent an unexpected message")
     return answer
 
 

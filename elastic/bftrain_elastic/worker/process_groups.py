@@ -19,13 +19,13 @@ from bftrain_elastic.wire.network_interfaces import networking
 from bftrain_elastic.worker.lazy_torch import dist, torch
 from bftrain_elastic.worker.state_tree import StateTree
 
-FORMING: Final = timedelta(seconds=20)  # how long members may keep each other waiting while a group forms
-TRAINING: Final = timedelta(minutes=30)  # timeout while they train; torch's own default
-# Names the way in which members send states and compare them: workers of a release with another way are not met,
-# so after an update of a running site, its workers train on without new ones
+FORMING: Final = timedelta(seconds=20)  # time that members wait for each other while a group forms
+TRAINING: Final = timedelta(minutes=30)  # the same while they train; torch's own default for Gloo
+# Version of the protocol by which members send and compare states. Workers of other versions never meet: after an
+# update of a running site, its groups continue without new workers
 _MEETING: Final = "bftrain/4"
 _TORCHS_HOOK: Final = "_distributed_excepthook"  # what torch sets as sys.excepthook when a group forms
-# What Gloo and NCCL say when another member is gone; Gloo has no error class of its own for it, but names its file
+# Words of Gloo and NCCL for a lost member: Gloo has no error class for it, but names its source file
 _LOST: Final = (
     "gloo",
     "nccl",
@@ -58,15 +58,15 @@ class GroupStore:
     """A store for other workers at ``address``; it listens on this address only."""
 
     def __init__(self, address: str, port: int = 0) -> None:
-        door = socket.create_server((address, port), backlog=1024)
-        self.host, self.port = door.getsockname()[:2]
+        listener = socket.create_server((address, port), backlog=1024)
+        self.host, self.port = listener.getsockname()[:2]
         self.store = dist.TCPStore(
             self.host,
             self.port,
             is_master=True,
             wait_for_workers=False,
             timeout=FORMING,
-            master_listen_fd=door.detach(),
+            master_listen_fd=listener.detach(),
         )
 
 
@@ -138,9 +138,8 @@ class ProcessGroup:
                 destroy_in_background()
             else:
                 destroy_groups()
-            if (
-                getattr(sys.excepthook, "__name__", "") == _TORCHS_HOOK
-            ):  # otherwise each group would wrap the previous hook
+            # Otherwise each group would wrap the hook of the previous one
+            if getattr(sys.excepthook, "__name__", "") == _TORCHS_HOOK:
                 sys.excepthook = self._hook
         self._joined = False  # keep the earlier sockets: another thread may be in abort()
 
@@ -152,8 +151,7 @@ class ProcessGroup:
         group = dist.group.WORLD
         if group is not None and torch.cuda.is_available():
             with suppress(RuntimeError):  # already aborted
-                # torch's own function also makes torch forget the group, which is in use
-                group.abort()
+                group.abort()  # torch's own function would also make torch forget the group, which is in use
 
     def largest(self, number: int) -> int:
         """Return the largest of all members' numbers."""

@@ -1,9 +1,9 @@
 """Progress: one message for each step, to the agent.
 
-``"total"`` is the sum of all samples since step ``"since"``, so that lost messages do not lose samples; ``"noise"`` is
-the noise scale, if the script passes one. ``"nan"`` is true if the loss was not finite. ``"restarted"`` is true if the
-script's own step count fell, as in scripts that do not resume from their state. A message is sent with a single system
-call that never blocks, so a slow manager does not slow down training.
+In a :class:`StepReport`, ``total`` is the sum of all samples since step ``since``, so that lost messages do not lose
+samples; ``noise`` is the noise scale, if the script passes one. ``nan`` is true if the loss was not finite.
+``restarted`` is true if the script's own step count fell, as in scripts that do not resume from their state. A message
+is sent with a single system call that never blocks, so a slow manager does not slow down training.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ def report(
 ) -> None:
     """Report a completed step over ``samples`` samples of all workers together; no-op without a manager.
 
-    Call it on every worker with the ``loss`` of its share: the mean is reported. ``step`` is the script's own step
-    number (default: one more than before). ``noise_scale`` is the gradients' current noise scale in samples, for
-    objectives that choose batches; the first worker's value counts. Reporting never stops the training and raises no
-    error: if writing fails (a full disk, a bad environment), it warns and the step stays unreported.
+    Call it on every worker with the ``loss`` of its share: under :func:`run` the mean over all workers is reported.
+    ``step`` is the script's own step number (default: one more than before). ``noise_scale`` is the gradients' current
+    noise scale in samples, for objectives that choose batches; the first worker's value counts. If sending fails (the
+    agent is gone, a value is impossible), it warns, the step stays unreported, and the training continues.
 
     >>> from bftrain_elastic import report
     >>> report(samples=256, loss=0.7)
     """
-    global _current  # noqa: PLW0603 - found in the environment the first time
+    global _current  # noqa: PLW0603 - made from the environment at the first step
     try:
         if _current is None:
             _current = _from_environment()
@@ -95,8 +95,9 @@ def use(one: Report) -> None:
 class GroupReport:
     """Reports through a channel, for a worker at ``place``; the state counts the steps.
 
-    Each worker has the loss of its share, so in a group a line waits for the next commit. There, :func:`average`
+    Each worker has the loss of its share, so in a group a line waits for the next commit. There, :meth:`average`
     inserts the mean over all workers and all steps since the previous commit. Lines between commits carry no loss.
+    With ``averages`` false, lines are sent immediately, with the loss of rank 0.
     """
 
     def __init__(self, channel: AgentChannel, state: StateBase, place: GroupRank, *, averages: bool = True) -> None:
@@ -200,8 +201,8 @@ def _loss_fields(loss: float | None) -> dict[str, Any]:
     return {"loss": None if is_nan else loss, "nan": is_nan}
 
 
-def _number(loss: SupportsFloat | None) -> float | None:
-    return None if loss is None else float(getattr(loss, "detach", lambda: loss)())  # a tensor may carry gradients
+def _number(value: SupportsFloat | None) -> float | None:
+    return None if value is None else float(getattr(value, "detach", lambda: value)())  # a tensor may carry gradients
 
 
 def finish() -> None:

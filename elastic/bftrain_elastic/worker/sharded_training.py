@@ -1,4 +1,4 @@
-"""A model and its optimizer, divided among the workers, and divided again when the workers change.
+"""A model and its optimizer, divided among the workers of a group, and divided again for the next group.
 
 ``torch.distributed.checkpoint`` writes the shares of all workers to the task's folder. The state names the folder of
 its shares and is written last, so it never names incomplete shares. A new group of any size reads its shares from
@@ -32,8 +32,9 @@ _ZERO: Final = "ZeroRedundancyOptimizer"
 class ShardedTraining:
     """A model divided among the workers of the current group, with its optimizer; or the optimizer alone.
 
-    Each worker trains its share, and commits write all shares to the task's folder, which all nodes must share. A new
-    group reads its shares from there. A single worker has the whole model.
+    Each worker trains its share. Commits write all shares to the task's folder, for up to 5 % of the time and before
+    each planned change; all nodes must share the folder. A new group reads its shares from there. A single worker has
+    the whole model.
 
     Args:
         build: makes the whole model, in the same way on each worker.
@@ -71,7 +72,7 @@ class ShardedTraining:
         self.commits: ShardedCommits | None = None
 
     def join(self) -> tuple[Untyped, Untyped]:
-        """Return model and optimizer for the current group, as they were at the last commit; of all its members."""
+        """Return model and optimizer for the current group, as last written to the folder; called by all members."""
         self.model = self.optimizer = None
         gc.collect()  # divided models refer to themselves, and their memory is needed
         self.model = trained = self._build()
@@ -109,7 +110,7 @@ class ShardedTraining:
             saved = reader.read_metadata().state_dict_metadata
         except FileNotFoundError as error:
             fix = "let all nodes of the task share this folder"
-            raise BadCommit("is not here, though the state names it", where=str(source), fix=fix) from error
+            raise BadCommit("is missing, though the state names it", where=str(source), fix=fix) from error
         name = commits.name_of(self)
         _make_optimizer_state(f"{name}/optimizer/", self.model, self.optimizer, saved)
         planner = checkpoint.DefaultLoadPlanner(allow_partial_load=True)
@@ -131,7 +132,7 @@ class ShardedTraining:
         """
         if self.model is None:
             fix = "call state.sharded.join() at the start of train()"
-            raise BadScript("a commit of what this group has not joined", where="ShardedTraining", fix=fix)
+            raise BadScript("this group has committed before it joined", where="ShardedTraining", fix=fix)
         found, names = {}, _names(self.model)
         for key, tensor in self.model.state_dict(keep_vars=True).items():
             if names.get(id(tensor)) == key:  # a tied parameter has two names
@@ -143,7 +144,7 @@ class ShardedTraining:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the undivided part: the settings of the optimizer."""
+        """Return the undivided part: the settings of the optimizer's groups."""
         if self.optimizer is not None:
             groups = self.optimizer.param_groups
             self._settings = [{key: value for key, value in one.items() if key != "params"} for one in groups]

@@ -35,7 +35,7 @@ from bftrain_elastic.worker.state_values import (
     sends_copy,
 )
 
-_EVERY: Final = 500  # commits between comparisons in an old group; a new one compares at 2, 4, 8, ... commits
+_EVERY: Final = 500  # commits between comparisons in an old group; a new one compares at its commits 2, 4, 8, ...
 _SAMPLE: Final = 4096  # elements of a tensor that are compared
 _ROUNDINGS: Final = 8.0  # different CPUs may round differently: tolerance in roundings, times the root of the commits
 _LARGEST_TOLERANCE: Final = 1e-3  # relative, for each tensor
@@ -70,7 +70,7 @@ class State(StateBase):
         self.__dict__[OWN] = StateInternals(self)
         for name, value in values.items():
             if hasattr(type(self), name) or name.startswith("_"):
-                raise BadScript(f"the name '{name}' is already used", where="State", fix="call it otherwise")
+                raise BadScript(f"the name '{name}' is already used", where="State", fix="choose another name")
             setattr(self, name, value)
         refuse_sharded(values.values())
 
@@ -112,7 +112,7 @@ class State(StateBase):
             refuse_sharded([self.model])
             from torch.nn.parallel import DistributedDataParallel
 
-            # All hold the same state already
+            # All members have the same state already
             own.group.parallel = DistributedDataParallel(self.model, **{"init_sync": False, **options})
             own.group.wrapped_trains = trains
         return own.group.parallel
@@ -188,7 +188,7 @@ def leave_group(state: State, *, broken: bool = False) -> None:
 class CommitAgreement(NamedTuple):
     """The agreed result of a commit: the largest requested generation, and which values differ."""
 
-    asked: int
+    asked: int  # larger than the group's generation: the members leave the group
     reports: bool  # rank 0 must report that this commit is in memory
     compared: NamedValues
     differ: bool  # the compared values differ
@@ -197,14 +197,14 @@ class CommitAgreement(NamedTuple):
 
 
 def agree(state: StateBase, asked: int) -> CommitAgreement:
-    """Compare values with all members; ``asked`` is the generation that this member was asked for."""
+    """Compare values with all members; ``asked`` is the largest generation that this member was asked to gather for."""
     own, compared = inner(state), compared_values(state)
     place, digest = own.group.place, compared.digest()
     copies = copy_is_due(own)
     reports = copies and place.size > 1 and time.monotonic() - own.progress.reported_at > REPORTS_S
     numbers = [asked, digest, -digest, int(reports), int(copies), *digest_large_values(state, compared)]
-    asked, highest, lowest, reporting, copying, large_highest, large_lowest, there = own.group.largest_each(numbers)
-    large_due = bool(there) and (asked > place.generation or large_highest != -large_lowest)
+    asked, highest, lowest, reporting, copying, large_highest, large_lowest, has_large = own.group.largest_each(numbers)
+    large_due = bool(has_large) and (asked > place.generation or large_highest != -large_lowest)
     return CommitAgreement(asked, bool(reporting), compared, highest != -lowest, bool(copying), large_due)
 
 
@@ -231,7 +231,7 @@ def commit_together(state: StateBase) -> int:
 
 
 def continues_without_copy(own: StateInternals, asked: int) -> bool:
-    """Return whether a commit dissolves the group and needs no copy: members wait, and the next group makes it."""
+    """Return whether a commit that dissolves the group needs no copy: members wait, and the next group makes one."""
     return asked > own.group.place.generation and own.copies.recent
 
 
@@ -248,11 +248,14 @@ def save_and_report(state: StateBase, asked: int) -> None:
 
 
 def digest_large_values(state: StateBase, compared: NamedValues) -> list[int]:
-    """Find the large values that changed; return numbers to reduce by maximum over all members."""
+    """Find the large values that changed; return numbers to reduce by maximum over all members.
+
+    They are the digest of the changed values' names, its negative, and whether rank 0 has any large value.
+    """
     own = inner(state)
-    there = {OWN, *compared.names}
-    held = vars(state).items()
-    own.copies.large.update({name: value for name, value in held if name not in there and not has_state_dict(value)})
+    others = {OWN, *compared.names}
+    values = vars(state).items()
+    own.copies.large.update({name: one for name, one in values if name not in others and not has_state_dict(one)})
     digest = own.copies.large.digest
     return [digest, -digest, int(bool(own.copies.large.names) and own.group.place.rank == 0)]
 
@@ -300,7 +303,7 @@ def take_values_of_first(state: StateBase, compared: NamedValues) -> None:
 def report_in_memory(own: StateInternals) -> None:
     """Report that all members have a copy of the last commit: the training survives the loss of some nodes."""
     own.progress.reported_at = time.monotonic()
-    if own.shards is None:  # shares are on disk only
+    if own.shards is None:  # a sharded state is on disk only
         own.progress.report(StateInMemory(own.progress.commit_step))
 
 
@@ -389,11 +392,8 @@ def with_parts(values: Iterable[Any], depth: int = 2) -> Iterator[Any]:
         yield from with_parts([*(inside or ()), *([] if wrapped is None else [wrapped])], depth - 1)
 
 
-# Sharded models: a state is whole on every worker, so each worker could continue alone.
-
-
 def refuse_sharded(values: Iterable[Any]) -> None:
-    """Raise BadScript if a model or optimizer is divided among workers, which cannot be resized while it trains."""
+    """Raise BadScript if a model or optimizer is divided among workers: each must be able to continue alone."""
     for value in with_parts(one for one in values if not getattr(one, "resharded", False)):
         inside = [*value.modules(), *value.parameters()] if callable(getattr(value, "modules", None)) else []
         for one in [value, *inside]:

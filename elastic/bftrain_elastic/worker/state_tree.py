@@ -55,14 +55,14 @@ def fold(value: object) -> StateTree:
 
 @dataclass(slots=True)
 class NamedValues:
-    """Values folded one by one, each with its name in a dict: the first part of a tree, or the whole tree."""
+    """Named values, folded one by one: the items of a dict, or the first of them."""
 
     names: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     tensors: dict[Any, Tensor] = field(default_factory=dict)
 
     def add(self, name: str, value: object, largest_bytes: float = math.inf) -> None:
-        """Fold one more value; with ``largest_bytes``, only without a larger tensor, and without one on a GPU."""
+        """Fold one more value; with ``largest_bytes``, skip it if it has a larger tensor, or one on a GPU."""
         tensors: dict[Any, Tensor] = {}
         text = _json([name, _fold(value, tensors, f"state[{name!r}]")])
         if largest_bytes == math.inf or all(
@@ -77,7 +77,7 @@ class NamedValues:
         return NamedValues(list(self.names), list(self.texts), dict(self.tensors))
 
     def tree(self) -> StateTree:
-        """Return the tree of the dict."""
+        """Return the tree of a dict of these values."""
         return StateTree(f'["dict",[{",".join(self.texts)}]]', self.tensors)
 
     def digest(self) -> int:
@@ -185,7 +185,7 @@ def copied(tree: StateTree, into: StateTree | None) -> StateTree:
 
 
 def put_back(tree: StateTree, current: StateTree) -> StateTree | None:
-    """Copy ``tree`` into the tensors of ``current``, if both have the same structure; return the result.
+    """Copy ``tree`` into the tensors of ``current``; return the result, or ``None`` if their tensors differ in shape.
 
     This needs no extra GPU memory, which may be full.
     """
@@ -222,14 +222,12 @@ def too_large(tensors: Collection[Tensor]) -> bool:
     return bool(needed > _COPY_SHARE * free)
 
 
-# Large values: values of a state that are too large to compare between workers in a commit.
-#
-# Each worker only checks which of its own values changed since its previous commit, or since its group formed: a new
-# tensor, or a write. If workers changed different values, rank 0 sends all of these.
-
-
 class LargeValues:
-    """Tracks one worker's large values since its last commit."""
+    """Tracks which large values of one worker changed since its last commit, or since its group formed.
+
+    Large values are not compared between workers: a new tensor or a write counts as a change. If workers changed
+    different ones, rank 0 sends all of these.
+    """
 
     def __init__(self) -> None:
         self._marks: dict[str, object] = {}
@@ -275,7 +273,7 @@ def _tree_of(values: Mapping[str, Any], names: Iterable[str]) -> StateTree:
 
 
 def _mark(tree: StateTree) -> object:
-    """Return an identity and version of a value; does not read its numbers."""
+    """Return the identity and version of a value; does not read the numbers of its tensors."""
     tensors = tree.tensors.values()
     return tree.plain, [(one.data_ptr(), version_of(one), str(one.dtype), tuple(one.shape)) for one in tensors]
 

@@ -1,4 +1,4 @@
-"""The values of a state as a tree, its copies in memory, and its saving to the folder."""
+"""The internal parts of a state: its values as a tree, its copies in memory, and its saving to the folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bftrain_elastic.worker.process_groups import ProcessGroup, aside
 from bftrain_elastic.worker.state_tree import LargeValues, NamedValues, StateTree, alike, copied, put_back
 
 _LARGEST_VALUE_BYTES: Final = 65536  # largest tensor, in bytes, that commits compare by value
-NO_STEP: Final = -1
+NO_STEP: Final = -1  # step of an incomplete copy, or of none
 OWN: Final = "_bftrain"  # attribute of a state that contains its StateInternals
 STEP: Final = "bftrain.step"
 LINEAGE: Final = "bftrain.lineage"
@@ -47,18 +47,17 @@ class StateBase:
 
 
 class StateGroup(ProcessGroup):
-    """The current group, its wrapped models, and this worker's activity."""
+    """The current group, the model wrapped for it, and this worker's activity."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.meeting: Any = None  # address where the next group meets if this worker leads it: host and port
-        self.parallel: Any = None
-        # Parameters of each wrapped model, with their trained flag at wrapping time
-        self.wrapped_trains: list[tuple[int, bool]] = []
+        self.meeting: Any = None  # GroupStore where the next group meets if this worker leads it
+        self.parallel: Any = None  # the wrapped model; None: not wrapped yet
+        self.wrapped_trains: list[tuple[int, bool]] = []  # its parameters, and whether they were trained then
         self.asked: Callable[[], int] = lambda: 0  # latest generation for which the manager asked us to leave the group
-        self.activity = "script"  # current activity of the worker, as one word
+        self.activity = "script"  # current activity of the worker, for notes on stalls
         self.commits = 0  # number of commit() calls in this group
-        self.committed_at = 0.0
+        self.committed_at = 0.0  # monotonic time of the latest commit
         self.pace_s = 0.0  # estimated upper limit of the time between commits
 
 
@@ -70,7 +69,7 @@ class StateCopies:
         self.step = NO_STEP  # step of the latest copy
         self.made_at = float("-inf")
         self.due_at = 0.0  # earliest time of the next copy
-        self.alone = False  # keep copies even without other workers
+        self.alone = False  # a worker keeps copies even if it is the only one
         self.spares: list[StateTree] = []  # memory for further copies while one is being written
         self.prepared: StateTree | None = None  # tensors allocated in advance for the state that rank 0 will send
         # A state arrived in part: the tensors contain neither the script's initial values nor another complete state
@@ -110,7 +109,7 @@ class StateSaver:
         self.soon = False  # save again before due_at
         self.unreported: StateOnDisk | None = None  # latest unreported write
         self.reported_at = 0.0
-        # Announces the tree to workers that will need memory for it
+        # Announces the structure of the state, so that new workers can prepare memory
         self.describe: Callable[[StateTree], None] = lambda _tree: None
 
     @property
@@ -209,8 +208,8 @@ class StateSaver:
         """Report that a state could not be written, and retry soon."""
         self.due_at, self.soon = time.monotonic() + _AGAIN_S, False
         self._own.progress.report(StateNotOnDisk(step, str(error)[:REASON_LETTERS]))
-        words = f"the state of step {step} is not on disk: {error}; it is tried again in {_AGAIN_S:g} s"
-        warnings.warn(words, RuntimeWarning, stacklevel=4)
+        text = f"the state of step {step} is not on disk: {error}; it is tried again in {_AGAIN_S:g} s"
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
 
     def _begin_save(self, *, recent: bool) -> bool:
         """Start to save a large state in a thread; return whether there is memory for it."""
@@ -288,7 +287,7 @@ class StateSaver:
             return None
 
     def tidy(self) -> None:
-        """Leave saving to rank 0, which removes unfinished files of killed workers from the folder."""
+        """Stop saving and sending on other ranks than 0; rank 0 removes the unfinished files of killed workers."""
         own = self._own
         if own.group.place.rank:
             self.job.stop()
@@ -298,10 +297,10 @@ class StateSaver:
 
 
 class StateProgress:
-    """The steps and samples of the training, and their reporter."""
+    """The steps and samples of the training, and the channel that reports them."""
 
     def __init__(self) -> None:
-        self.step = 0
+        self.step = 0  # completed steps
         self.samples = 0  # samples of all steps since ``samples_since``
         self.samples_since = 0
         self.counted = 0  # latest step that the script counted itself
@@ -311,14 +310,14 @@ class StateProgress:
         self._move_reported_at = time.monotonic()
 
     def moved(self, generation: int, count: int) -> None:
-        """Report once a second how many bytes have moved, lest the manager take the transfer for a stall."""
+        """Report once a second how many bytes have moved: otherwise the manager takes the transfer for a stall."""
         if time.monotonic() - self._move_reported_at > _MOVE_REPORT_S:
             self._move_reported_at = time.monotonic()
             self.report(StateMoving(generation, count))
 
 
 class StateInternals:
-    """The internal part of a :class:`bftrain_elastic.State`, alongside the script's values."""
+    """The internal parts of a :class:`bftrain_elastic.State`, alongside the script's values."""
 
     def __init__(self, state: StateBase) -> None:
         self.group = StateGroup()
@@ -330,7 +329,7 @@ class StateInternals:
 
     @property
     def keeps(self) -> bool:
-        """Whether each commit keeps a copy."""
+        """Whether commits keep copies, to return to after a death or an announced preemption."""
         return self.copies.alone or self.group.place.workers > 1
 
     def in_use(self, tree: object) -> bool:
@@ -339,9 +338,9 @@ class StateInternals:
 
 
 def inner(state: StateBase) -> StateInternals:
-    """Return the internal part of a state."""
-    found: StateInternals = state.__dict__[OWN]
-    return found
+    """Return the internal parts of a state."""
+    internals: StateInternals = state.__dict__[OWN]
+    return internals
 
 
 def has_state_dict(value: object) -> bool:
@@ -352,30 +351,29 @@ def has_state_dict(value: object) -> bool:
 def compared_values(state: StateBase) -> NamedValues:
     """Return the values that workers compare in each commit: plain values, and small tensors in them."""
     own = inner(state)
-    found = NamedValues()
-    found.add(STEP, own.progress.step)
-    found.add(LINEAGE, own.saver.lineage)
-    found.add(SAMPLES, [own.progress.samples, own.progress.samples_since])
-    held = vars(state)
-    for name in sorted(held):
-        if name != OWN and not has_state_dict(held[name]):
-            found.add(name, held[name], _LARGEST_VALUE_BYTES)
-    return found
+    compared = NamedValues()
+    compared.add(STEP, own.progress.step)
+    compared.add(LINEAGE, own.saver.lineage)
+    compared.add(SAMPLES, [own.progress.samples, own.progress.samples_since])
+    for name, value in sorted(vars(state).items()):
+        if name != OWN and not has_state_dict(value):
+            compared.add(name, value, _LARGEST_VALUE_BYTES)
+    return compared
 
 
 def capture(state: StateBase, compared: NamedValues | None = None) -> StateTree:
     """Return the current state, beginning with the compared values; its tensors are shared."""
-    found = (compared or compared_values(state)).copy()
-    there = {OWN, *found.names}
+    values = (compared or compared_values(state)).copy()
+    done = {OWN, *values.names}
     own = inner(state)
     if own.shards is not None and own.shards.named:
-        found.add(SHARDS, own.shards.named)
+        values.add(SHARDS, own.shards.named)
     models = {name: value for name, value in vars(state).items() if hasattr(value, "named_parameters")}
-    found.add(FROZEN, {name: _frozen(model) for name, model in models.items()})
+    values.add(FROZEN, {name: _frozen(model) for name, model in models.items()})
     for name, value in vars(state).items():
-        if name not in there:
-            found.add(name, value.state_dict() if has_state_dict(value) else value)
-    return found.tree()
+        if name not in done:
+            values.add(name, value.state_dict() if has_state_dict(value) else value)
+    return values.tree()
 
 
 def restore(state: StateBase, tree: StateTree, *, ours: bool = False) -> None:

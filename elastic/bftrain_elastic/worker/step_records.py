@@ -1,4 +1,4 @@
-"""Records of optimizer steps: each worker's inputs to a step, for ``bftrain check``.
+"""Records of optimizer steps: digests of each worker's inputs and weights, for ``bftrain check``.
 
 Workers that have the same weights and get the same inputs do the same work. The check compares the records of all
 workers; a normal training makes no records.
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 FOLDER: Final = "BFTRAIN_STEP_RECORDS"  # the environment variable with the folder for records
-_MOST: Final = 200  # maximum records of a process
+_MOST: Final = 200  # maximum number of records of a process
 _SAMPLE: Final = 4096  # sampled elements of a tensor
 _CALLERS: Final = ("transformers", "lightning", "accelerate")  # callers of the optimizer that need a different fix
 # Frames of these files are not part of the script
@@ -50,7 +50,7 @@ class StepRecorder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._count = 0
-        self._where = ("", "")
+        self._where = ("", "")  # line of the script, and package, that called the optimizer
         self.depth = 0
         self._begin(1)
 
@@ -119,11 +119,9 @@ def _bytes(tensor: Untyped) -> bytes:
 
 
 def _workers() -> int:
-    dist, hvd = sys.modules.get("torch.distributed"), sys.modules.get("horovod.torch")
-    sizes = [int(os.environ.get("WORLD_SIZE", "1"))]
-    sizes += [dist.get_world_size()] if dist is not None and dist.is_initialized() else []
-    sizes += [hvd.size()] if hvd is not None and hvd.is_initialized() else []
-    return max(sizes)
+    from bftrain_elastic.worker.data import group_rank
+
+    return max(int(os.environ.get("WORLD_SIZE", "1")), group_rank()[1])
 
 
 def _collectives() -> int:

@@ -16,7 +16,7 @@ _LATE_S: Final = 1.0  # SIGTERM may reach a process this much later than its chi
 _POLL_S: Final = 0.01
 _received_at: list[float] = []  # monotonic time of the latest SIGTERM
 _replaced: list[Any] = []  # the handlers that on_sigterm replaced, the innermost last
-_forking = threading.local()  # signals that a thread blocks while it forks
+_forking = threading.local()  # signal mask of a thread before its fork
 
 
 @contextmanager

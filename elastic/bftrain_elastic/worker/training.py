@@ -1,4 +1,4 @@
-"""A script's training under the launchers: run(), and the groups that form and dissolve by an agent's orders."""
+"""``run()``: a script's training alone, in the group of its environment, or in groups that an agent's orders form."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ ADDRESS: Final = "BFTRAIN_ADDRESS"  # address of this node for other nodes
 FORMING_GROUP: Final = "forming"  # activity of a worker in a forming group
 NOT_SAVED: Final = os.EX_IOERR  # exit code of a worker that failed to write the state before it left
 _LEAVING_AGAIN_S: Final = 0.5  # delay before a leaving worker retries a write
-NOTHING: Final = -1  # step of a worker without state, generation of a worker outside any group
+NOTHING: Final = -1  # step of a worker without state, and generation of a worker outside any group
 PEER: Final = "BFTRAIN_PEER"  # address of a worker that has the state: host:port
-LOADING: Final = "loading the state"  # activity of a worker that reads the folder
-# Time for a worker to notice cut connections: the larger of _STUCK_S and _STUCK_STEPS of its steps.
+LOADING: Final = "loading the state"  # activity of a worker that reads the state from the folder or from a copy server
+# Time for a worker to notice cut connections: the larger of _STUCK_S and _STUCK_STEPS of its steps
 _STUCK_S: Final = 1.0
 _STUCK_STEPS: Final = 3.0
 FOLDER: Final = "BFTRAIN_FOLDER"  # folder of the commits
 LAUNCHER: Final = "BFTRAIN_LAUNCHER"  # launcher that started this worker
-trained: Final[set[str]] = set()  # folders that this process has trained in
+_trained_folders: Final[set[str]] = set()  # folders that this process has trained in
 
 
 class RegroupedTraining:
@@ -69,7 +69,7 @@ class RegroupedTraining:
         self._own = inner(state)
         self._channel = channel
         self._holds_state = False
-        self._training = NOTHING  # generation of the current group
+        self._training = NOTHING  # generation of the group that it is in
 
     def _serve(self, abort: Callable[[], None]) -> Any:  # noqa: ANN401 - the result of the script's function
         """Follow the agent's orders until training is over; another thread calls ``abort`` if a member is dead."""
@@ -77,7 +77,7 @@ class RegroupedTraining:
         self._channel.on_abort = abort
         self._channel.position = lambda: (self._own.group.activity, self._own.group.commits)
         self._channel.listen()
-        with on_sigterm(go_on):
+        with on_sigterm(ignore_sigterm):
             self._say_ready(0, "")
             while (order := self._channel.next()) is not None:
                 if isinstance(order, LeaveTask):
@@ -149,12 +149,12 @@ def is_caused_by_notice(error: Exception) -> bool:
 
 def reason_left(error: Exception, *, lost_others: bool) -> str:
     """Return why a worker left its group, as text."""
-    words = str(error) if lost_others else f"after SIGTERM the script raised {type(error).__name__}: {error}"
-    return words[:REASON_LETTERS]
+    text = str(error) if lost_others else f"after SIGTERM the script raised {type(error).__name__}: {error}"
+    return text[:REASON_LETTERS]
 
 
-def go_on() -> None:
-    """Ignore SIGTERM: schedulers send it to all processes of a node, and the agent handles it."""
+def ignore_sigterm() -> None:
+    """Do nothing: schedulers send SIGTERM to all processes of a node, and the agent handles it."""
 
 
 def save_or_end(own: StateInternals, write: Callable[[], None], grace_s: float) -> None:
@@ -208,8 +208,8 @@ class NativeTraining(RegroupedTraining):
     def _abort(self) -> None:
         """Cut the connections to the other members; called by the channel's thread when a member is dead.
 
-        Rarely, Gloo does not notice that and still waits. Then this thread saves the last commit and exits: a new
-        worker takes its place.
+        Rarely, Gloo does not notice that and still waits. Then this thread saves the last commit and ends the process:
+        a new worker takes its place.
         """
         generation = self._training
         self._own.group.abort()
@@ -306,7 +306,7 @@ class NativeTraining(RegroupedTraining):
 
 
 def train_in_one_group(state: State, train: Callable[[State], None], channel: AgentChannel | None) -> None:
-    """Train in the group that the environment names, resumed from the last commit in the folder."""
+    """Train in the group that the environment names, from the last commit in the folder, if there is one."""
     workers, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     place = GroupRank(0, rank, workers, int(os.environ.get(progress_report.SIZE, str(workers))))
     own = inner(state)
@@ -319,12 +319,12 @@ def train_in_one_group(state: State, train: Callable[[State], None], channel: Ag
         channel.position = lambda: (own.group.activity, own.group.commits)
         channel.listen()
         progress_report.use(progress_report.GroupReport(channel, state, place))
-    asked: list[int] = []  # SIGTERM stops the training at the next commit, where all workers learn of it
+    signals: list[int] = []  # SIGTERM stops the training at the next commit, where all workers learn of it
     if own.saver.folder is not None:
-        own.group.asked = lambda: len(asked)
-    with on_sigterm(lambda: asked.append(1)) if own.saver.folder is not None else nullcontext():
+        own.group.asked = lambda: len(signals)
+    with on_sigterm(lambda: signals.append(1)) if own.saver.folder is not None else nullcontext():
         try:
-            said = _train_once(state, train, place)
+            stopped = _train_once(state, train, place)
         except Exception as error:
             if workers > 1 and channel is not None and isinstance(error, RuntimeError) and lost(error):
                 sys.stderr.write(f"bftrain: the other workers are lost: {str(error)[:REASON_LETTERS]}\n")
@@ -336,16 +336,16 @@ def train_in_one_group(state: State, train: Callable[[State], None], channel: Ag
                 _end_on_order(state, channel, error)
             raise
         if channel is not None:
-            channel.send((TrainingDone if said == "done" else TrainingStopped)(own.progress.step))
+            channel.send((TrainingStopped if stopped else TrainingDone)(own.progress.step))
         own.group.activity = "after train"
-        if said == "stopped":
+        if stopped:
             raise SystemExit(0)
 
 
-def _train_once(state: State, train: Callable[[State], None], place: GroupRank) -> str:
-    """Train in the only group; return ``done``, or ``stopped`` if a stop was requested."""
-    own = inner(state)
-    own.group.activity, said = "forming", "done"
+def _train_once(state: State, train: Callable[[State], None], place: GroupRank) -> bool:
+    """Train in the only group; return whether it stopped on request, before the script was done."""
+    own, stopped = inner(state), False
+    own.group.activity = FORMING_GROUP
     own.group.join(place, _named_store(place) if place.workers > 1 else None)
     own.group.settle()
     if place.rank == 0:
@@ -360,16 +360,16 @@ def _train_once(state: State, train: Callable[[State], None], place: GroupRank) 
     try:
         train(state)
     except RegroupSignal:
-        said = "stopped"
+        stopped = True
     own.group.activity = "the end of train"
     progress_report.flush()
     end_together(state)
     leave_group(state)
-    return said
+    return stopped
 
 
 def _end_on_order(state: State, channel: AgentChannel, error: Exception) -> None:
-    """Exit after a SIGTERM broke the script, with the latest commit on disk; return if there is no commit."""
+    """Exit with the latest commit on disk, after a SIGTERM made the script raise; return if there is no commit."""
     own = inner(state)
     if own.copies.last is None:
         return
@@ -386,7 +386,7 @@ def _end_on_order(state: State, channel: AgentChannel, error: Exception) -> None
 
 
 def _named_store(place: GroupRank) -> Any:  # noqa: ANN401 - torch.distributed.Store
-    """Return the store named in torchrun's environment; rank 0 opens it, on that address only."""
+    """Return the store named in torchrun's environment. Unless torchrun's agent has one, rank 0 opens it."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     listen_on(os.environ.get(ADDRESS, address))
     if place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
@@ -397,9 +397,9 @@ def _named_store(place: GroupRank) -> Any:  # noqa: ANN401 - torch.distributed.S
 def run(state: State, train: Callable[[State], None]) -> None:
     """Call ``train`` with ``state`` once for every group of this worker, until it returns.
 
-    Without a manager there is one group: a single worker, or the group in torchrun's environment. SIGTERM does not stop
-    a worker in here: it follows its agent's order, or it leaves ``train`` at the next commit and saves. Raises
-    ``BadScript`` if a script trains a second time under a launcher.
+    Without a manager there is one group: a single worker, or the group in torchrun's environment. Under a launcher,
+    SIGTERM does not stop a worker in here: it follows its agent's order, or it leaves ``train`` at the next commit and
+    saves. Raises ``BadScript`` if a script trains a second time under a launcher.
 
     >>> from bftrain_elastic import State, run
     >>> def train(state):
@@ -414,7 +414,7 @@ def run(state: State, train: Callable[[State], None]) -> None:
     folder = os.environ.get(FOLDER)
     inner(state).saver.folder = Path(folder) if folder else None
     if folder:
-        once(folder)
+        refuse_second_training(folder)
     if parts := {name: one for name, one in vars(state).items() if isinstance(one, ShardedTraining)}:
         inner(state).shards = ShardedCommits(state, parts)
     channel = AgentChannel.from_environment()
@@ -424,9 +424,9 @@ def run(state: State, train: Callable[[State], None]) -> None:
         train_in_one_group(state, train, channel)
 
 
-def once(folder: str) -> None:
-    """Raise if a script trains twice in one folder: a folder has one state and belongs to one task."""
-    if folder in trained:
-        fix = "train it all in one, and keep in the state how far it is"
+def refuse_second_training(folder: str) -> None:
+    """Raise if this process has trained in this folder: a folder has one state and belongs to one task."""
+    if folder in _trained_folders:
+        fix = "call run() once for the whole training, and keep its position in the state"
         raise BadScript("a script can train only once under a launcher", where="run", fix=fix)
-    trained.add(folder)
+    _trained_folders.add(folder)

@@ -245,7 +245,7 @@ def test_an_abandoned_worker_cannot_undo_what_others_did_since() -> None:
         assert committed.wait(60)
         alone(lambda: run(State(position=0), lambda state: [setattr(state, "position", 8), state.commit()]))
         superseded.set()
-    assert re.search("Superseded: .*went on from here", ended.result())
+    assert re.search("Superseded: .*a later run of this task", ended.result())
     assert kept(position=0).position == 8
 
 
