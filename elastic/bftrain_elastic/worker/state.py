@@ -104,7 +104,7 @@ class State(StateBase):
         """
         own = inner(self)
         if self.workers == 1:
-            return single_worker_model(self.model)
+            return single_worker_wrapper()(self.model)
         trains = [(id(one), one.requires_grad) for one in self.model.parameters()]
         if own.group.parallel is None or own.group.wrapped_trains != trains:
             if own.group.parallel is not None:
@@ -307,13 +307,10 @@ def report_in_memory(own: StateInternals) -> None:
         own.progress.report(StateInMemory(own.progress.commit_step))
 
 
-def single_worker_model(module: Any) -> Any:  # noqa: ANN401 - torch.nn.Module
-    """Wrap a model as ``DistributedDataParallel`` does, for a lone worker."""
-    return _wrapper()(module)
-
-
 @functools.cache
-def _wrapper() -> Any:  # noqa: ANN401 - a class of torch.nn.Module
+def single_worker_wrapper() -> Any:  # noqa: ANN401 - a class of torch.nn.Module
+    """Return the class that wraps the model of a lone worker, made when torch is needed."""
+
     class SingleWorkerModel(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
         """A wrapper with the interface of ``DistributedDataParallel`` that exchanges no gradients."""
 

@@ -310,7 +310,7 @@ class GroupMembers:
             self._context.send(member.name, order)
 
     def send_copies(self) -> None:
-        """Tell the first worker of a training group where to send copies of the state, if that has changed."""
+        """Send the first worker of a training group the place for its copies of the state, if that has changed."""
         leader = self.present.leader
         if self.present.confirmed and self.group and leader in self.by_name:
             order = (leader, SendCopies(self._context.copy_place(self._nodes.all)))
@@ -350,7 +350,7 @@ class GroupMembers:
         return sorted(stay, key=lambda member: -member.step)
 
     def _usable(self, ready: list[GroupMember], group: Iterable[GroupMember] = ()) -> list[GroupMember]:
-        """Return the ready workers that are not excluded from growth; all of them if nobody else can train."""
+        """Return the ready workers that are not excluded from growth; all of them if no others can train."""
         now = self._context.now()
         found = [one for one in ready if not self.growth.waits(one.name, now)]
         return found if found or self.on_wanted(group) else ready
