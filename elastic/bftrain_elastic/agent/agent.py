@@ -121,7 +121,7 @@ class NodeAgent:
             self._close()
         finally:
             gone = end_descendants()
-            if self._settings.remove is not None and self._program_ended():
+            if self._settings.remove is not None and self._parent_exited():
                 shutil.rmtree(self._settings.remove, ignore_errors=True)
         return 0 if gone and not self._departure.gave_up else 1
 
@@ -162,7 +162,7 @@ class NodeAgent:
     def _on_signal(self, number: int) -> None:
         name, now = signal.Signals(number).name, time.monotonic()
         again = number == signal.SIGTERM and now - self._departure.terminated_at > TIMEOUTS.one_notice_s
-        if number == signal.SIGINT or self._program_ended() or again:
+        if number == signal.SIGINT or self._parent_exited() or again:
             self._departure.reason = name
         else:
             if number == signal.SIGTERM:
@@ -271,9 +271,9 @@ class NodeAgent:
         worker = self._workers.get(name)
         if worker is None:
             return
-        if (found := read_message(FROM_WORKER, message)) is not None:
-            worker.record_message(found)
-            self._link.send(messages.MessageFromWorker(name, found.to_dict()))
+        if (report := read_message(FROM_WORKER, message)) is not None:
+            worker.record_message(report)
+            self._link.send(messages.MessageFromWorker(name, report.to_dict()))
 
     def _spawn(self, order: messages.SpawnWorker) -> None:
         worker = WorkerRecord(order)
@@ -423,7 +423,7 @@ class NodeAgent:
             self._noted_link = state
             self._note(state)
 
-    def _program_ended(self) -> bool:
+    def _parent_exited(self) -> bool:
         return self._settings.parent > 0 and os.getppid() != self._settings.parent
 
     def _note(self, text: str) -> None:

@@ -52,12 +52,12 @@ class AgentSettings(argparse.Namespace):
     @classmethod
     def read(cls, parser: argparse.ArgumentParser, arguments: list[str] | None) -> AgentSettings:
         """Read the settings from command-line arguments; raise an error that names the invalid one."""
-        found = parser.parse_args(arguments, namespace=cls())
-        found.address = towards(found.manager[0]) if found.address == AUTO else found.address
-        found.networking = networking(found.address)
-        found.gpus = AgentGpus(tuple(visible_gpus()), found.first_gpu)
-        found.slots = found.slots or len(found.gpus.names) or 1
-        return found
+        settings = parser.parse_args(arguments, namespace=cls())
+        settings.address = towards(settings.manager[0]) if settings.address == AUTO else settings.address
+        settings.networking = networking(settings.address)
+        settings.gpus = AgentGpus(tuple(visible_gpus()), settings.first_gpu)
+        settings.slots = settings.slots or len(settings.gpus.names) or 1
+        return settings
 
     @property
     def stays(self) -> bool:
@@ -140,14 +140,14 @@ class AgentGpus:
         if not self.names:
             return {}
         turn, own = divmod(self.first + slot, len(self.names))
-        found = {}
+        variables = {}
         if not all_gpus:
-            found["CUDA_VISIBLE_DEVICES"] = self.names[own]
+            variables["CUDA_VISIBLE_DEVICES"] = self.names[own]
         elif first := self.first % len(self.names):
-            found["CUDA_VISIBLE_DEVICES"] = ",".join(self.names[first:] + self.names[:first])
+            variables["CUDA_VISIBLE_DEVICES"] = ",".join(self.names[first:] + self.names[:first])
         if turn:  # NCCL rejects two workers of a host on one GPU, unless they seem to be on different hosts
-            found["NCCL_HOSTID"] = f"{socket.gethostname()}-{turn}"
-        return found
+            variables["NCCL_HOSTID"] = f"{socket.gethostname()}-{turn}"
+        return variables
 
 
 # GPUs are counted from device files: a process that has used CUDA can no longer be forked

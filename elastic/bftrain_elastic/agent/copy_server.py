@@ -84,9 +84,9 @@ class _Incoming:
 
     def complete(self, end: EndCopy) -> _Copy:
         """Return the new copy."""
-        found = dict(enumerate(self.base.pieces)) | self.pieces
+        by_number = dict(enumerate(self.base.pieces)) | self.pieces
         try:
-            pieces = tuple(found[number] for number in range(end.pieces))
+            pieces = tuple(by_number[number] for number in range(end.pieces))
         except KeyError as error:
             raise BadMessage("a piece of the copy is missing") from error
         size = sum(len(content) for content, _ in pieces)

@@ -36,14 +36,14 @@ def adopt_orphans() -> None:
 
 def children(pid: int) -> list[int]:
     """Return the child processes of ``pid``; empty if there is no such process."""
-    found: list[int] = []
+    pids: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - called often: no Path for each thread
             with suppress(FileNotFoundError, ProcessLookupError):
-                found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_bytes().split())
+                pids += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_bytes().split())
     except (FileNotFoundError, ProcessLookupError):
         return []
-    return found
+    return pids
 
 
 def descendants(pid: int, keep: Collection[int] = ()) -> Iterator[int]:

@@ -15,6 +15,7 @@ from typing import Final
 from bftrain_elastic.wire.agent_messages import GroupPlace, LeftWorker, SpawnWorker, WorkerExit
 from bftrain_elastic.wire.messages import Message, WireMessage, encode
 from bftrain_elastic.wire.worker_messages import (
+    NO_STEP,
     FormGroup,
     StepReport,
     TrainingDone,
@@ -24,7 +25,6 @@ from bftrain_elastic.wire.worker_messages import (
 )
 
 _TAIL_BYTES: Final = 4096
-_NO_STEP: Final = -1
 _KEPT: Final = 256  # maximum number of remembered exits
 _ENDED_BYTES: Final = 512 * 1024  # maximum bytes of exits in one message, half the message limit
 _LEAST_BYTES: Final = 65_536  # free bytes on a disk that is not full
@@ -62,7 +62,7 @@ class WorkerRecord:
         self.message_types: set[str] = set()
         self.asked_to_end = False  # it handles the SIGTERM it got, so an exit with 0 may be the reaction
         # Its description for a later manager
-        self.left = LeftWorker(worker=order.worker, task=order.task, slot=order.slot, step=_NO_STEP, go=order.place)
+        self.left = LeftWorker(worker=order.worker, task=order.task, slot=order.slot, step=NO_STEP, go=order.place)
 
     def record_order(self, message: Message) -> None:
         """Record a message to it."""
@@ -142,13 +142,13 @@ class EndedWorkers:
         """Yield the descriptions for a new manager, latest first; leaves out last outputs that do not fit."""
         room = _ENDED_BYTES
         for worker, exit_, ended_at in reversed(list(self._ended.values())):
-            found = replace(exit_, ago_s=round(time.monotonic() - ended_at, 3))
-            size = len(encode(replace(worker.left, exit=found).to_dict()))
+            summary = replace(exit_, ago_s=round(time.monotonic() - ended_at, 3))
+            size = len(encode(replace(worker.left, exit=summary).to_dict()))
             if size > room:
-                found = replace(found, tail="")
+                summary = replace(summary, tail="")
             else:
                 room -= size
-            yield replace(worker.left, exit=found)
+            yield replace(worker.left, exit=summary)
 
 
 def limit_logs(workers: Collection[WorkerRecord], limit: int) -> None:

@@ -469,12 +469,12 @@ class AgentHub(ThreadCalls):
         match message:
             case wire.MessageFromWorker(worker=worker, message=content):
                 try:
-                    found = read_message(FROM_WORKER, content)
+                    report = read_message(FROM_WORKER, content)
                 except BadMessage as error:  # unlikely: its agent has checked it
                     self.emit({"type": "note", "task": task, "text": f"{worker}: {error}"})
                 else:
-                    if found is not None:
-                        tell(task, lambda lifecycle: lifecycle.on_worker_message(worker, found))
+                    if report is not None:
+                        tell(task, lambda lifecycle: lifecycle.on_worker_message(worker, report))
             case wire.WorkerSpawned(worker=worker, port=port):
                 tell(task, lambda lifecycle: lifecycle.spawned(worker, port))
             case wire.WorkerInspected(worker=worker, state=state):

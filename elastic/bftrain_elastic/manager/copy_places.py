@@ -73,14 +73,14 @@ class CopyPlaces:
         server, task = self._servers.get(node), message.task
         if server is None:
             return
-        known = self._tasks[task]
-        known.size = message.size
+        entry = self._tasks[task]
+        entry.size = message.size
         if message.step < 0:
             server.refused[task] = now
             return
         server.held[task] = message
-        known.node = known.node or node
-        if known.node == node:
+        entry.node = entry.node or node
+        if entry.node == node:
             for other, one in self._servers.items():
                 if other != node and one.held.pop(task, None) is not None:
                     one.send(DropCopy(task))
@@ -111,31 +111,31 @@ class CopyPlaces:
 
     def choose(self, task: str, nodes: Sequence[str], now: float) -> CopyPlace | None:
         """Return where a task on these nodes sends its copies: outside of them, to the same place while possible."""
-        known = self._tasks[task]
-        if known.nodes != nodes:
-            known.nodes = nodes
+        entry = self._tasks[task]
+        if entry.nodes != nodes:
+            entry.nodes = nodes
             self._tell(task)
-        server = self._servers.get(known.node)
-        if server is None or known.node in nodes or not server.has_room(task, known.size, now):
-            known.node = self._best(task, known, now)
-        return self._place(known.node, task) if known.node else None
+        server = self._servers.get(entry.node)
+        if server is None or entry.node in nodes or not server.has_room(task, entry.size, now):
+            entry.node = self._best(task, entry, now)
+        return self._place(entry.node, task) if entry.node else None
 
     def _place(self, node: str, task: str) -> CopyPlace:
         return replace(self._servers[node].place, task=task)
 
-    def _best(self, task: str, known: _Task, now: float) -> str:
+    def _best(self, task: str, entry: _Task, now: float) -> str:
         """Return the best node for a copy, or "" if none has room: the oldest that joined at another time.
 
         On Summit's log the oldest node leaves with the task in 12 % of the losses of all its nodes, any other node
         that joined at another time in 52 %.
         """
-        nodes, size = known.nodes, known.size
+        nodes, size = entry.nodes, entry.size
         outside = {node: one for node, one in self._servers.items() if node not in nodes}
         free = [node for node, one in outside.items() if one.has_room(task, size, now)]
         if not free:
             most = max((one.limit for one in outside.values()), default=0)
-            if most and size and known.noted != size:
-                known.noted = size
+            if most and size and entry.noted != size:
+                entry.noted = size
                 text = f"no copy of its state ({size / 1e6:,.0f} MB) is kept outside the task: no agent has room"
                 need = f"agents keep up to {most / 1e6:,.0f} MB (copies_memory), and a state takes twice its size"
                 self._emit({"type": "note", "task": task, "text": f"{text}; {need}"})
@@ -165,8 +165,8 @@ class CopyPlaces:
 
     def _tell(self, task: str) -> None:
         """Report the latest step that survives the loss of all nodes of the task, if it changed."""
-        known = self._tasks[task]
-        node, step = self._newest(task, known.nodes)
-        if step != known.step:
-            known.step = step
+        entry = self._tasks[task]
+        node, step = self._newest(task, entry.nodes)
+        if step != entry.step:
+            entry.step = step
             self._emit({"type": "copied", "task": task, "step": step, "node": node})

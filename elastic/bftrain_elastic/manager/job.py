@@ -115,17 +115,17 @@ class LauncherJob:
 
         In its own environment, a script is run by a new Python that has not preloaded any modules.
         """
-        words = self.argv
+        argv = self.argv
         if not self.has_own_environment:
-            return words, warm
+            return argv, warm
         if warm:
-            horovod = env.get(LAUNCHER) == "horovod"  # it replaces parts of Horovod first
+            horovod = env.get(LAUNCHER) == "horovod"  # the starter replaces parts of Horovod first
             starter = ("-m", script.__name__) if horovod else ()
-            words = (self.python or _PYTHON, *starter, *words)
-        words = (*self.prefix, *words)
+            argv = (self.python or _PYTHON, *starter, *argv)
+        argv = (*self.prefix, *argv)
         if self.setup:
-            words = ("bash", "--noprofile", "--norc", "-c", _BASH, "bash", f"{len(self.setup)}", *self.setup, *words)
-        return words, False
+            argv = ("bash", "--noprofile", "--norc", "-c", _BASH, "bash", f"{len(self.setup)}", *self.setup, *argv)
+        return argv, False
 
     @property
     def reports_its_end(self) -> bool:

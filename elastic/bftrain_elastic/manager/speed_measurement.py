@@ -97,26 +97,26 @@ class SpeedMeasurement:
 
     def speeds(self) -> dict[int, float]:
         """Return samples/s at each measured size."""
-        return {size: median(found) for size, found in sorted(self._windows.items()) if found}
+        return {size: median(rates) for size, rates in sorted(self._windows.items()) if rates}
 
     def settled(self) -> frozenset[int]:
         """Return the sizes with a sufficiently measured speed."""
         return frozenset(
-            size for size, found in self._windows.items() if len(found) >= ENOUGH or self._watched_s[size] >= ENOUGH_S
+            size for size, rates in self._windows.items() if len(rates) >= ENOUGH or self._watched_s[size] >= ENOUGH_S
         )
 
     def step_s(self, size: int) -> float | None:
         """Return the median seconds of a step at ``size``."""
-        found = self._steps.get(size)
-        return median(found) if found else None
+        times = self._steps.get(size)
+        return median(times) if times else None
 
     def costs(self) -> dict[Change, float]:
         """Return the median cost in seconds of each kind of change."""
-        return {change: median(found) for change, found in self.changes().items()}
+        return {change: median(costs) for change, costs in self.changes().items()}
 
     def changes(self) -> dict[Change, list[float]]:
         """Return the remembered costs of each kind of change."""
-        return {change: [self._cost(one) for one in found] for change, found in self._gaps.items()}
+        return {change: [self._cost(one) for one in gaps] for change, gaps in self._gaps.items()}
 
     @property
     def latest(self) -> tuple[Change, float] | None:

@@ -23,7 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("what", choices=sorted(_INPUTS))
     parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--sample-s", type=float, default=0.0005, help="how long a sample takes at least")
+    parser.add_argument("--sample-s", type=float, default=0.0005, help="minimum time of a sample, in seconds")
     arguments = parser.parse_args()
 
     torch.manual_seed(1)

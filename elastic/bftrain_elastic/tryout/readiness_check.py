@@ -110,34 +110,34 @@ def watch(
     return seen
 
 
-def _notes(message: Sequence[Message], beginning: str) -> list[str]:
-    return [one["text"] for one in message if one["type"] == "note" and one["text"].startswith(beginning)]
+def _notes(messages: Sequence[Message], beginning: str) -> list[str]:
+    return [one["text"] for one in messages if one["type"] == "note" and one["text"].startswith(beginning)]
 
 
 def findings(
-    message: Sequence[Message], seen: WatchedRun, script: Path, *, restarts: bool = False
+    messages: Sequence[Message], seen: WatchedRun, script: Path, *, restarts: bool = False
 ) -> Iterator[ReadinessFinding]:
     """Yield the findings on an observed script; of findings with a common cause only the first one.
 
     With a launcher that ``restarts`` the script, it may use its own checkpoints instead of commits.
     """
     reached = seen.reached
-    lines = [one for one in message if one["type"] == "report"]
-    runs = _runs(message, script)
+    lines = [one for one in messages if one["type"] == "report"]
+    runs = _runs(messages, script)
     if runs is not None:
         yield runs
     if lines or runs is None:
         yield _reports(lines)
-    commits = _commits(message)
+    commits = _commits(messages)
     own_checkpoints = restarts and not commits.ok
     if lines and not own_checkpoints:
         yield commits
     if lines:
-        yield _resizes(message, reached)
-    yield from _keeps_going(message)
+        yield _resizes(messages, reached)
+    yield from _keeps_going(messages)
     if len(reached) > 1 and runs is None:  # otherwise ``runs`` explains the repeated steps
         yield _keeps_progress(lines, CHECKPOINT if own_checkpoints else GO_ON)
-    yield from _works_together(message, seen)
+    yield from _works_together(messages, seen)
     if len(reached) > 1 or any(one.get("nan") for one in lines):
         yield _loss_falls(lines)
 
@@ -188,13 +188,13 @@ def split_fix(line: str) -> tuple[str, str]:
     return line, ""
 
 
-def _runs(message: Sequence[Message], script: Path) -> ReadinessFinding | None:
+def _runs(messages: Sequence[Message], script: Path) -> ReadinessFinding | None:
     """Return the reason if it does not run or stops early; ``None`` if it runs."""
-    failed = next((one["reason"] for one in message if one["type"] == "failed"), "")
+    failed = next((one["reason"] for one in messages if one["type"] == "failed"), "")
     if failed:
         what, fix, _ = explain(failed, script)
         return ReadinessFinding("runs", what, fix)
-    notes = [one["text"] for one in message if one["type"] == "note" and not one["text"].startswith(_STALL)]
+    notes = [one["text"] for one in messages if one["type"] == "note" and not one["text"].startswith(_STALL)]
     deaths = [text for text in notes if "started again" in text]
     if deaths:
         death, _, error = deaths[0].removesuffix("; it is started again").removesuffix(")").partition(" (")
@@ -213,32 +213,32 @@ def _reports(lines: Sequence[Message]) -> ReadinessFinding:
     return ReadinessFinding("reports", f"{len(lines)} steps, {lines[-1]['samples']} samples each")
 
 
-def _commits(message: Sequence[Message]) -> ReadinessFinding:
-    kinds = {one["type"] for one in message}
+def _commits(messages: Sequence[Message]) -> ReadinessFinding:
+    kinds = {one["type"] for one in messages}
     if kinds & {"in_memory", "on_disk"}:
         return ReadinessFinding("commits", "its state is kept")
     fix = COMMIT if "confirmed" in kinds else f"{RUN}; {COMMIT}"
     return ReadinessFinding("commits", "nothing was committed", fix)
 
 
-def _resizes(message: Sequence[Message], reached: Sequence[int]) -> ReadinessFinding:
+def _resizes(messages: Sequence[Message], reached: Sequence[int]) -> ReadinessFinding:
     if list(reached) == list(SIZES):
         return ReadinessFinding("resizes", f"trained on {' -> '.join(map(str, reached))} nodes")
-    confirmed = [one["size"] for one in message if one["type"] == "confirmed"]
+    confirmed = [one["size"] for one in messages if one["type"] == "confirmed"]
     got = " -> ".join(map(str, reached)) or "none"
-    if _notes(message, _STALL):
+    if _notes(messages, _STALL):
         fix = "see why its steps stopped"
-    elif any(one["type"] == "done" for one in message) or len(reached) < len(confirmed):
+    elif any(one["type"] == "done" for one in messages) or len(reached) < len(confirmed):
         fix = "more steps are needed to see it: let the script train longer"
-    elif not any(one["type"] in {"in_memory", "on_disk"} for one in message):
+    elif not any(one["type"] in {"in_memory", "on_disk"} for one in messages):
         fix = "it can change only where it commits"
     else:
         fix = "see its output: bftrain train -v"
     return ReadinessFinding("resizes", f"of the sizes 1, 2, 1 it trained at: {got}", fix)
 
 
-def _keeps_going(message: Sequence[Message]) -> Iterator[ReadinessFinding]:
-    for text in _notes(message, _STALL)[-1:]:
+def _keeps_going(messages: Sequence[Message]) -> Iterator[ReadinessFinding]:
+    for text in _notes(messages, _STALL)[-1:]:
         if "state.commit()" in text:
             fix = "let every worker call state.commit() equally often: not inside of 'if state.rank == 0'"
         else:
@@ -246,7 +246,7 @@ def _keeps_going(message: Sequence[Message]) -> Iterator[ReadinessFinding]:
         yield ReadinessFinding("keeps going", text.partition("; the stacks")[0], fix)
 
 
-def _works_together(message: Sequence[Message], seen: WatchedRun) -> Iterator[ReadinessFinding]:
+def _works_together(messages: Sequence[Message], seen: WatchedRun) -> Iterator[ReadinessFinding]:
     """Yield whether all workers train one model, each on its own data."""
     pairs = list(zip(*seen.steps, strict=False)) if len(seen.steps) == max(SIZES) else []
     if len(pairs) >= _COMPARED:
@@ -265,7 +265,7 @@ def _works_together(message: Sequence[Message], seen: WatchedRun) -> Iterator[Re
             yield ReadinessFinding("workers agree", what, TOGETHER.get(caller, TOGETHER[""]))
             return
         yield ReadinessFinding("divides the work", "each worker trains on its own data")
-    drift = next(iter(_notes(message, DRIFT)), "")
+    drift = next(iter(_notes(messages, DRIFT)), "")
     if drift or len(seen.reached) > 1:
         detail, _, fix = drift.removesuffix(")").partition(" (")
         yield ReadinessFinding("workers agree", detail or "their models are the same", fix)

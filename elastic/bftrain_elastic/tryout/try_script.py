@@ -45,7 +45,7 @@ class LocalAgents:
     def __init__(self, hub: AgentHub, secret_file: Path, *options: str) -> None:
         self._hub = hub
         self._secret = secret_file
-        self._places: dict[str, int] = {}  # node -> index of its first start, for its GPU
+        self._gpu_indices: dict[str, int] = {}  # node -> index of its first start, for its GPU
         self._options = ["--slots", "1", "--copies", "0", "--parent", str(os.getpid()), *options]
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -56,7 +56,7 @@ class LocalAgents:
             if node in self.running:  # its agent was killed
                 self.running.pop(node).wait(_ENDING_S)
             options = ["--manager", f"{host}:{port}", "--secret", str(self._secret), "--node", node]
-            options += ["--first-gpu", str(self._places.setdefault(node, len(self._places)))]
+            options += ["--first-gpu", str(self._gpu_indices.setdefault(node, len(self._gpu_indices)))]
             command = [sys.executable, "-m", "bftrain_elastic.agent", *options, *self._options]
             self.running[node] = subprocess.Popen(  # noqa: S603 - our own module, no shell
                 command, stdin=subprocess.DEVNULL, start_new_session=True
@@ -87,10 +87,10 @@ def schedule(text: str) -> tuple[SizeChange, ...]:
     """Read changes such as ``1@0,3@5,2@10``: 1 node at the start, 3 after 5 seconds, 2 after 10."""
     changes = []
     for part in text.split(","):
-        found = re.fullmatch(r"\s*(\d+)@(\d+(?:\.\d+)?)\s*", part)
-        if not found:
+        match = re.fullmatch(r"\s*(\d+)@(\d+(?:\.\d+)?)\s*", part)
+        if not match:
             raise ElasticError(f"'{part}' is not SIZE@SECONDS", fix="such as 1@0,3@5,2@10")
-        changes.append(SizeChange(int(found[1]), float(found[2])))
+        changes.append(SizeChange(int(match[1]), float(match[2])))
     if changes[0].at_s != 0:
         raise ElasticError("the first size must be given for second 0", fix=f"{changes[0].size}@0,{text}")
     if any(after.at_s <= before.at_s for before, after in pairwise(changes)):
@@ -159,19 +159,19 @@ class ScriptTrial:
 
     def __enter__(self) -> Self:
         with ExitStack() as begun:  # stops the started parts if another part cannot start
-            self._own = Path(tempfile.mkdtemp(prefix="bftrain-try-"))
-            begun.callback(shutil.rmtree, self._own, ignore_errors=True)
-            self.folder = self._given_folder or self._own / "task"
-            self.hub = AgentHub(self._hear, make_secret(self._own / "secret"))
-            options = ("--preload", ",".join(self._preload), "--remove", str(self._own))
-            agents = LocalAgents(self.hub, self._own / "secret", *options)
+            self._scratch = Path(tempfile.mkdtemp(prefix="bftrain-try-"))
+            begun.callback(shutil.rmtree, self._scratch, ignore_errors=True)
+            self.folder = self._given_folder or self._scratch / "task"
+            self.hub = AgentHub(self._hear, make_secret(self._scratch / "secret"))
+            options = ("--preload", ",".join(self._preload), "--remove", str(self._scratch))
+            agents = LocalAgents(self.hub, self._scratch / "secret", *options)
             begun.callback(agents.close)
             begun.callback(self.hub.close)
             self._launcher = self._make(self._hear, self.hub)
             begun.callback(self._launcher.close)
             job = {"argv": self._argv, "folder": str(self.folder), "stop_grace_s": _GRACE_S}
             if self._records_steps:
-                job["env"] = {step_records.FOLDER: str(self._own / "steps")}
+                job["env"] = {step_records.FOLDER: str(self._scratch / "steps")}
             self._launcher.add(TASK, job)
             agents.start(*self._names)
             self._begun = begun.pop_all()
@@ -244,7 +244,7 @@ class ScriptTrial:
 
     def step_records(self) -> list[list[Message]]:
         """Return the step records in groups, as one list per process with steps."""
-        texts = [path.read_text() for path in sorted((self._own / "steps").glob("*.jsonl"))]
+        texts = [path.read_text() for path in sorted((self._scratch / "steps").glob("*.jsonl"))]
         return [[json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")] for text in texts]
 
     @property

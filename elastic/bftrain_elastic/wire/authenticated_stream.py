@@ -40,16 +40,16 @@ def read_private(path: Path) -> str:
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            found = os.fstat(file)
+            about = os.fstat(file)
             text = os.read(file, 4096)
         finally:
             os.close(file)
     except OSError as error:
         fix = f"pass the file that bftrain live made (a regular file of yours, no link), or {_NEW}"
         raise BadSecret(f"cannot be read: {error.strerror}", where=str(path), fix=fix) from error
-    if found.st_uid != os.getuid():
+    if about.st_uid != os.getuid():
         raise BadSecret("belongs to another user", where=str(path), fix=_NEW)
-    if stat.S_IMODE(found.st_mode) & 0o077:
+    if stat.S_IMODE(about.st_mode) & 0o077:
         raise BadSecret("other users than its owner can read or write it", where=str(path), fix=f"chmod 600 {path}")
     return text.decode(errors="replace").strip()
 

@@ -61,10 +61,10 @@ def decode(text: bytes) -> Message:
 
 def text_of(message: Message, field: str) -> str:
     """Return a field that must be a string."""
-    found = message.get(field)
-    if not isinstance(found, str):
+    value = message.get(field)
+    if not isinstance(value, str):
         raise BadMessage(f"'{field}' must be a string", where=f"message '{message.get('type') or '?'}'")
-    return found
+    return value
 
 
 class MessageLines:
@@ -108,17 +108,17 @@ class WireMessage:
     @classmethod
     def read(cls, message: Mapping[str, Any]) -> Self:
         """Return the checked message of a JSON object; ignores fields that this version does not know."""
-        found = {}
+        values = {}
         for name, hint, default in _fields_of(cls):  # type: ignore[arg-type]  # classes are hashable
             value = message.get(name, None if default is MISSING else default)
             try:
-                found[name] = _converted(value, hint)
+                values[name] = _converted(value, hint)
             except TypeError as error:
                 kind = _options(hint)[0].__name__
                 raise BadMessage(f"'{name}' must be a valid {kind}", where=f"message '{cls.type}'") from error
             except BadMessage as error:
                 raise BadMessage(f"'{name}': {error.what}", where=f"message '{cls.type}'") from error
-        return cls(**found)
+        return cls(**values)
 
 
 def read_message(kinds: Mapping[str, type[WireMessage]], message: Message) -> WireMessage | None:

@@ -22,8 +22,8 @@ def interface_of(address: str) -> str:
         wanted = socket.gethostbyname(address)
     except OSError as error:
         raise NoInterface(f"is no address: {error.strerror}", where=address) from error
-    for name, found in _addresses():
-        if found == wanted or (found.startswith("127.") and wanted.startswith("127.")):
+    for name, other in _addresses():
+        if other == wanted or (other.startswith("127.") and wanted.startswith("127.")):
             return name
     raise NoInterface("is on no interface of this machine", where=address, fix="use an address that 'ip address' lists")
 

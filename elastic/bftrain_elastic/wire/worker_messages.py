@@ -6,13 +6,15 @@ from typing import Final
 
 from bftrain_elastic.wire.messages import Count, NotNegative, Port, ShortText, Size, WireMessage, by_type
 
+NO_STEP: Final = -1  # step of a worker or a copy that has no complete state
+
 
 class FromWorker(WireMessage):
     """A message from a worker to its agent, and on to the manager."""
 
 
 class WorkerReady(FromWorker, name="ready"):
-    """The worker is in no group, at ``step``; it would lead a group at ``store``. It left ``generation``."""
+    """The worker is in no group, at ``step``; it would lead one at ``store``. It left ``generation`` for ``reason``."""
 
     step: int
     generation: int
@@ -42,7 +44,10 @@ class GroupConfirmed(FromWorker, name="confirmed"):
 
 
 class StepReport(FromWorker, name="report"):
-    """A step is done. ``total`` counts the samples since step ``since``, ``noise`` is the noise scale."""
+    """A step is done, on ``size`` nodes.
+
+    ``total`` counts the samples since step ``since``, ``noise`` is the noise scale.
+    """
 
     t: float
     step: int
@@ -158,7 +163,7 @@ class AbortGroup(ToWorker, name="abort"):
 
 
 class SendCopies(ToWorker, name="send_copies"):
-    """Keep a copy of the state on this copy server while this worker leads its group."""
+    """Keep a copy of the state on this copy server (None: on none) while this worker leads its group."""
 
     copy: CopyPlace | None = None
 

@@ -327,8 +327,8 @@ def _parts(batch: Any) -> Iterator[Any]:  # noqa: ANN401 - as above
 def _length(batch: Any) -> int:  # noqa: ANN401 - as above
     lengths = {len(one) for one in _parts(batch)}
     if len(lengths) != 1:
-        found = f"tensors of {sorted(lengths)} samples" if lengths else "no tensors"
-        what = f"a batch of {type(batch).__name__} has {found}"
+        parts = f"tensors of {sorted(lengths)} samples" if lengths else "no tensors"
+        what = f"a batch of {type(batch).__name__} has {parts}"
         raise BadScript(what, where="ElasticStream", fix="let the first dimension of each tensor be the samples")
     return lengths.pop()
 
@@ -340,8 +340,8 @@ def _part(batch: Any, mine: slice) -> Any:  # noqa: ANN401 - as above
     if _is_column(batch):
         return batch[mine]
     if isinstance(batch, list | tuple):
-        found = [_part(one, mine) for one in batch]
-        return type(batch)(*found) if hasattr(batch, "_fields") else type(batch)(found)
+        parts = [_part(one, mine) for one in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     return batch
 
 

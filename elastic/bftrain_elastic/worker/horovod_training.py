@@ -127,8 +127,8 @@ class HorovodGroup(StateGroup):
     def _reduced(self, numbers: Sequence[float], dtype: str, operation: str) -> list[Any]:
         box = torch.tensor(numbers, dtype=getattr(torch, dtype))
         reduce = hvd.Max if operation == "MAX" else hvd.Sum
-        found: list[Any] = hvd.allreduce(box, op=reduce, name=f"bftrain.{dtype}.{len(numbers)}").tolist()
-        return found
+        results: list[Any] = hvd.allreduce(box, op=reduce, name=f"bftrain.{dtype}.{len(numbers)}").tolist()
+        return results
 
     def abort(self) -> None:
         """Cut the connections to all members, because one is dead. Callable from any thread."""
@@ -193,7 +193,7 @@ class HorovodRendezvous(RendezvousHTTPServer):  # type: ignore[misc]  # Horovod 
 
     def __init__(self, host: str) -> None:
         super().__init__((host, 0), _Handler, 0)
-        self.host, self.port = host, int(self.server_address[1])
+        self.port = int(self.server_address[1])
         self.open = True
         self.refusing = False  # requests are rejected, so that no member waits here for a dead one
         self._thread = threading.Thread(target=self._serve, name="bftrain-meeting", daemon=True)
@@ -385,12 +385,12 @@ class _HorovodTraining(RegroupedTraining):
         largest, reports = self._channel.gather, False
         if own.group.place.workers > 1:
             self._copy_values_in()
-            found = agree(self._state, largest)
-            if found.large_due or found.differ:
+            agreed = agree(self._state, largest)
+            if agreed.large_due or agreed.differ:
                 self._take_values_of_first(
-                    {*found.compared.names, *(own.copies.large.names if found.large_due else ())}
+                    {*agreed.compared.names, *(own.copies.large.names if agreed.large_due else ())}
                 )
-            largest, reports = found.asked, found.reports
+            largest, reports = agreed.asked, agreed.reports
         self._keep_step()
         if reports:
             self._group.largest(0)  # all members have their copy
@@ -432,11 +432,11 @@ class _HorovodTraining(RegroupedTraining):
     def _take_values_of_first(self, names: set[str]) -> None:
         own, state = self._own, self._horovod_state
         values = {name: getattr(state, name) for name in state._saved_state if _own_name(name) in names}  # noqa: SLF001 - Horovod's names of plain values
-        found = hvd.broadcast_object(
+        received = hvd.broadcast_object(
             (own.progress.step, own.progress.samples, values), root_rank=0, name="bftrain.values"
         )
         if own.group.place.rank:
-            own.progress.step, own.progress.samples, values = found
+            own.progress.step, own.progress.samples, values = received
             for name, value in values.items():
                 setattr(state, name, value)
             self._copy_values_in()

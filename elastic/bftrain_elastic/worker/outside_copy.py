@@ -33,7 +33,7 @@ from bftrain_elastic.wire.copy_stream import (
     digest_of_all,
 )
 from bftrain_elastic.wire.messages import encode
-from bftrain_elastic.wire.worker_messages import CopyPlace, SendCopies
+from bftrain_elastic.wire.worker_messages import NO_STEP, CopyPlace, SendCopies
 from bftrain_elastic.worker import checkpoint_file
 from bftrain_elastic.worker.checkpoint_file import BackgroundJob, SavedCommit
 from bftrain_elastic.worker.process_groups import aside
@@ -44,7 +44,6 @@ _PAUSE: Final = 0.25  # pause after a copy, as a multiple of its duration: a fif
 _COPIES_BETWEEN_COMPARISONS: Final = 16  # copies after which a large piece that changes each time is compared again
 _LONGEST_RETRY_S: Final = 60.0
 _CONNECT_S: Final = 3.0
-_NO_STEP: Final = -1
 
 
 class SentPiece(NamedTuple):
@@ -87,7 +86,7 @@ class OutsideCopy:
 
     def __init__(self) -> None:
         self.place: CopyPlace | None = None
-        self.step = _NO_STEP  # latest step that the server confirmed
+        self.step = NO_STEP  # latest step that the server confirmed
         self._due_at = 0.0
         self._retry = RetryDelay(_INTERVAL_S, _LONGEST_RETRY_S)
         self._stored: tuple[str, list[SentPiece]] = ("", [])  # name of the copy that the server has, and its pieces
@@ -96,7 +95,7 @@ class OutsideCopy:
 
     def aim(self, order: SendCopies) -> None:
         """Send later copies to the server that the manager chose."""
-        self.place, self.step, self._due_at = order.copy, _NO_STEP, 0.0
+        self.place, self.step, self._due_at = order.copy, NO_STEP, 0.0
         self._retry = RetryDelay(_INTERVAL_S, _LONGEST_RETRY_S)
 
     @property
@@ -173,15 +172,15 @@ def fetch(place: CopyPlace, newer_than: tuple[int, int], moved: Callable[[int], 
     """Return the copy at a server if its lineage and step are newer; ``moved`` is called with the bytes so far."""
     with connect(place) as stream:
         stream.send(GetCopy())
-        found, digests = _confirmed(stream), list[str]()
-        if found.step < 0 or (found.lineage, found.step) <= newer_than:
+        state, digests = _confirmed(stream), list[str]()
+        if state.step < 0 or (state.lineage, state.step) <= newer_than:
             return None
         where = f"the copy at {place.host}"
         with io.BufferedReader(_Content(_received(stream, digests, moved)), PIECE_BYTES) as file:
             commit = checkpoint_file.read(file, where)
             rest = file.read(1)
         version = commit.lineage, commit.step
-        if rest or version != (found.lineage, found.step) or digest_of_all(digests) != found.digest:
+        if rest or version != (state.lineage, state.step) or digest_of_all(digests) != state.digest:
             raise BadCommit("is damaged", where=where)
         return commit
 

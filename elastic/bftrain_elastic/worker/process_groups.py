@@ -176,8 +176,8 @@ class ProcessGroup:
     def _reduced(self, numbers: Sequence[float], dtype: str, operation: str) -> list[Any]:
         box = torch.tensor(numbers, dtype=getattr(torch, dtype))
         dist.all_reduce(box, getattr(dist.ReduceOp, operation))
-        found: list[Any] = box.tolist()
-        return found
+        results: list[Any] = box.tolist()
+        return results
 
 
 def lost(error: RuntimeError) -> bool:
@@ -204,13 +204,13 @@ def warm_up() -> None:
 
 def sockets() -> set[OpenSocket]:
     """Return all sockets of this process."""
-    found = set()
+    opened = set()
     for path in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
             about = path.stat()
             if stat.S_ISSOCK(about.st_mode):
-                found.add(OpenSocket(int(path.name), about.st_ino))
-    return found
+                opened.add(OpenSocket(int(path.name), about.st_ino))
+    return opened
 
 
 def cut(opened: Iterable[OpenSocket]) -> None:

@@ -133,15 +133,15 @@ class ShardedTraining:
         if self.model is None:
             fix = "call state.sharded.join() at the start of train()"
             raise BadScript("this group has committed before it joined", where="ShardedTraining", fix=fix)
-        found, names = {}, _names(self.model)
+        tensors, names = {}, _names(self.model)
         for key, tensor in self.model.state_dict(keep_vars=True).items():
             if names.get(id(tensor)) == key:  # a tied parameter has two names
-                found[f"{name}/model/{key}"] = tensor.detach()
+                tensors[f"{name}/model/{key}"] = tensor.detach()
         for number, parameter in enumerate(_parameters(self.optimizer)):
             for key, value in _local(self.optimizer).state.get(parameter, {}).items():
                 place = f"{name}/optimizer/{names.get(id(parameter), f'#{number}')}/{key}"
-                found |= _tensor_of(place, value, parameter)
-        return found
+                tensors |= _tensor_of(place, value, parameter)
+        return tensors
 
     def state_dict(self) -> dict[str, Any]:
         """Return the undivided part: the settings of the optimizer's groups."""

@@ -211,23 +211,23 @@ def agree(state: StateBase, asked: int) -> CommitAgreement:
 def commit_together(state: StateBase) -> int:
     """Copy the state on all members, with the values of rank 0; return the largest requested generation."""
     own = inner(state)
-    found = agree(state, own.group.asked())
-    compared, first = found.compared, own.group.place.rank == 0
-    if found.large_due:
-        take_large_values_of_first(state, everything=found.asked > own.group.place.generation)
+    agreed = agree(state, own.group.asked())
+    compared, first = agreed.compared, own.group.place.rank == 0
+    if agreed.large_due:
+        take_large_values_of_first(state, everything=agreed.asked > own.group.place.generation)
         compared = compared_values(state)
-    if found.differ:
+    if agreed.differ:
         take_values_of_first(state, compared)
         compared = compared_values(state)
     if own.shards is not None:
-        own.shards.commit(state, planned=found.asked > own.group.place.generation)
-    elif found.copy_due and not continues_without_copy(own, found.asked):
+        own.shards.commit(state, planned=agreed.asked > own.group.place.generation)
+    elif agreed.copy_due and not continues_without_copy(own, agreed.asked):
         keep(state, compared)
-    if found.reports and found.asked <= own.group.place.generation:
+    if agreed.reports and agreed.asked <= own.group.place.generation:
         own.group.largest(0)  # all members have their copy
         if first:
             report_in_memory(own)
-    return found.asked
+    return agreed.asked
 
 
 def continues_without_copy(own: StateInternals, asked: int) -> bool:
@@ -352,8 +352,8 @@ def compare_replicas(own: StateInternals, values: Iterable[Any]) -> None:
 
 def _checksum(values: Iterable[Any], commits: int) -> tuple[float, float, float]:
     """Return a digest of the parameters' shapes, a checksum of their values, and the checksum's tolerance."""
-    found = [one for value in with_parts(values) for one in _parameters(value) if one.numel()]
-    tensors = list({id(one): one.detach() for one in found}.values())
+    parameters = [one for value in with_parts(values) for one in _parameters(value) if one.numel()]
+    tensors = list({id(one): one.detach() for one in parameters}.values())
     # Divided tensors cannot be compared
     tensors = [one for one in tensors if type(one) is torch.Tensor and one.layout == torch.strided and not one.is_meta]
     checksum, tolerance = 0.0, 0.0

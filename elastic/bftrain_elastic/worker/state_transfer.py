@@ -10,6 +10,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from itertools import repeat
@@ -72,9 +73,9 @@ def prepare(state: StateBase, peer: str) -> None:
 
 
 def _make_room(state: StateBase, description: bytes) -> None:
-    own, mine = inner(state), capture(state)
-    tree = receivable(description, mine)
-    present = {id(one) for one in mine.tensors.values()}
+    own, current = inner(state), capture(state)
+    tree = receivable(description, current)
+    present = {id(one) for one in current.tensors.values()}
     if tree.on_cpu and fits_in_memory(2 * tree.size):
         with torch.no_grad():
             for one in tree.tensors.values():
@@ -88,10 +89,7 @@ def _make_room(state: StateBase, description: bytes) -> None:
 def _room(shape: TreeShape, present: Tensor | None) -> Tensor:
     if present is None or not present.is_contiguous():
         return shape.empty()
-    there = TreeShape.of(present)
-    return (
-        present if (there.dtype, there.sizes, there.device) == (shape.dtype, shape.sizes, shape.here) else shape.empty()
-    )
+    return present if TreeShape.of(present) == replace(shape, device=shape.here) else shape.empty()
 
 
 def move(
@@ -122,10 +120,10 @@ def move(
             work.wait(_PIECE_TIMEOUT)
         count += sum(map(len, piece))
         if place.rank in lacking and len(piece) > 1:
-            for part, found in zip(piece, data.split([len(part) for part in piece]), strict=True):
-                part.copy_(found)
-        for there, part in zip(copies, piece, strict=copy is not None):
-            there.copy_(part)
+            for part, received in zip(piece, data.split([len(part) for part in piece]), strict=True):
+                part.copy_(received)
+        for target, part in zip(copies, piece, strict=copy is not None):
+            target.copy_(part)
         moved(count)
 
     with torch.no_grad():
@@ -163,8 +161,8 @@ def share_state(state: StateBase, sources: Sequence[int], *, fresh: bool) -> Non
     """Send the state of the ``sources`` to all members; a ``fresh`` member receives it in place."""
     own = inner(state)
     place = own.group.place
-    has, mine = place.rank in sources, capture(state)
-    tree = offer(place, mine if has else None, (own.copies.prepared or mine) if fresh else None)
+    has, current = place.rank in sources, capture(state)
+    tree = offer(place, current if has else None, (own.copies.prepared or current) if fresh else None)
     own.copies.prepared = None
     stale = own.copies.step != own.progress.step and not own.copies.recent
     copy = empty_copy(own, tree) if tree.on_cpu and (stale if has else fresh) else None

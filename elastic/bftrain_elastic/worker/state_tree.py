@@ -194,16 +194,16 @@ def put_back(tree: StateTree, current: StateTree) -> StateTree | None:
     if tree.tensors:
         with torch.no_grad():
             for name, theirs in tree.tensors.items():
-                mine = current.tensors[name]
-                if (mine.data_ptr(), mine.stride()) != (theirs.data_ptr(), theirs.stride()):  # received in place
-                    mine.copy_(theirs)
+                own = current.tensors[name]
+                if (own.data_ptr(), own.stride()) != (theirs.data_ptr(), theirs.stride()):  # received in place
+                    own.copy_(theirs)
     return StateTree(tree.plain, current.tensors)
 
 
 def alike(one: StateTree, other: StateTree) -> bool:
     """Return whether two trees have tensors of the same names, types and shapes."""
-    here, there = ({name: (each.dtype, each.shape) for name, each in tree.tensors.items()} for tree in (one, other))
-    return here == there
+    first, second = ({name: (each.dtype, each.shape) for name, each in tree.tensors.items()} for tree in (one, other))
+    return first == second
 
 
 def _twin(tensor: Tensor, *, on_host: bool) -> Tensor:
@@ -261,15 +261,15 @@ class LargeValues:
 def taken(tree: StateTree, present: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of rank 0; existing tensors are written in place, as they may be in use."""
     names = [name for name, _ in json.loads(tree.plain)[1]]
-    mine = _tree_of(present, names) if all(name in present for name in names) else None
-    return dict(((put_back(tree, mine) if mine else None) or tree).unfolded())
+    current = _tree_of(present, names) if all(name in present for name in names) else None
+    return dict(((put_back(tree, current) if current else None) or tree).unfolded())
 
 
 def _tree_of(values: Mapping[str, Any], names: Iterable[str]) -> StateTree:
-    found = NamedValues()
+    named = NamedValues()
     for name in sorted(names):
-        found.add(name, values[name])
-    return found.tree()
+        named.add(name, values[name])
+    return named.tree()
 
 
 def _mark(tree: StateTree) -> object:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from bftrain_elastic.errors import BadCommit, BadMessage, BadScript
 from bftrain_elastic.wire.messages import WireMessage
-from bftrain_elastic.wire.worker_messages import CopyPlace, StateMoving, StateNotOnDisk, StateOnDisk
+from bftrain_elastic.wire.worker_messages import NO_STEP, CopyPlace, StateMoving, StateNotOnDisk, StateOnDisk
 from bftrain_elastic.worker import checkpoint_file, outside_copy
 from bftrain_elastic.worker.checkpoint_file import AT_ONCE_BYTES, BackgroundJob, SavedCommit, fits_in_memory
 from bftrain_elastic.worker.lazy_torch import torch
@@ -22,7 +22,6 @@ from bftrain_elastic.worker.process_groups import ProcessGroup, aside
 from bftrain_elastic.worker.state_tree import LargeValues, NamedValues, StateTree, alike, copied, put_back
 
 _LARGEST_VALUE_BYTES: Final = 65536  # largest tensor, in bytes, that commits compare by value
-NO_STEP: Final = -1  # step of an incomplete copy, or of none
 OWN: Final = "_bftrain"  # attribute of a state that contains its StateInternals
 STEP: Final = "bftrain.step"
 LINEAGE: Final = "bftrain.lineage"
@@ -264,15 +263,15 @@ class StateSaver:
     def load(self, place: CopyPlace | None = None) -> bool:
         """Read the state from the copy at ``place`` or its folder, whichever is newer; return whether there was one."""
         own = self._own
-        found = self._fetched(place) if place is not None else None
-        if found is None and self.folder is not None:
-            found = checkpoint_file.load(self.folder)
-        if found is None:
+        commit = self._fetched(place) if place is not None else None
+        if commit is None and self.folder is not None:
+            commit = checkpoint_file.load(self.folder)
+        if commit is None:
             return False
-        restore(self._state, found.tree, ours=True)
+        restore(self._state, commit.tree, ours=True)
         if own.shards is not None and not own.shards.named:
             raise BadCommit("has no shards: a script without ShardedTraining wrote it", where=str(self.folder))
-        self.lineage = found.lineage + 1
+        self.lineage = commit.lineage + 1
         return True
 
     def _fetched(self, place: CopyPlace) -> SavedCommit | None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from bftrain_elastic.errors import BadCommit, BadScript, ElasticError
 from bftrain_elastic.wire.worker_messages import (
+    NO_STEP,
     CopyPlace,
     FormGroup,
     GroupConfirmed,
@@ -34,7 +35,6 @@ from bftrain_elastic.worker.sharded_training import ShardedCommits, ShardedTrain
 from bftrain_elastic.worker.state import RegroupSignal, State, leave_group, mark_large_values, report_in_memory
 from bftrain_elastic.worker.state_transfer import describe, prepare, share_state
 from bftrain_elastic.worker.state_values import (
-    NO_STEP,
     REASON_LETTERS,
     StateInternals,
     capture,
@@ -49,7 +49,7 @@ ADDRESS: Final = "BFTRAIN_ADDRESS"  # address of this node for other nodes
 FORMING_GROUP: Final = "forming"  # activity of a worker in a forming group
 NOT_SAVED: Final = os.EX_IOERR  # exit code of a worker that failed to write the state before it left
 _LEAVING_AGAIN_S: Final = 0.5  # delay before a leaving worker retries a write
-NOTHING: Final = -1  # step of a worker without state, and generation of a worker outside any group
+_NO_GROUP: Final = -1  # generation of a worker outside any group
 PEER: Final = "BFTRAIN_PEER"  # address of a worker that has the state: host:port
 LOADING: Final = "loading the state"  # activity of a worker that reads the state from the folder or from a copy server
 # Time for a worker to notice cut connections: the larger of _STUCK_S and _STUCK_STEPS of its steps
@@ -69,7 +69,7 @@ class RegroupedTraining:
         self._own = inner(state)
         self._channel = channel
         self._holds_state = False
-        self._training = NOTHING  # generation of the group that it is in
+        self._training = _NO_GROUP  # generation of the group that it is in
 
     def _serve(self, abort: Callable[[], None]) -> Any:  # noqa: ANN401 - the result of the script's function
         """Follow the agent's orders until training is over; another thread calls ``abort`` if a member is dead."""
@@ -104,12 +104,12 @@ class RegroupedTraining:
             self._own.group.activity = "the end of train"
             self._finish(place)
         except BaseException as error:
-            self._training = NOTHING
+            self._training = _NO_GROUP
             reason = self._restore_after_error(error, place)
             if reason is None:
                 raise
         else:
-            self._training = NOTHING
+            self._training = _NO_GROUP
             return True, result
         self._own.group.activity = "between two groups"
         leave_group(self._state, broken=bool(reason))
@@ -118,7 +118,7 @@ class RegroupedTraining:
 
     def _say_ready(self, generation: int, reason: str) -> None:
         self._own.saver.report()
-        step = self._own.progress.step if self._holds_state else NOTHING
+        step = self._own.progress.step if self._holds_state else NO_STEP
         meeting = self._own.group.meeting
         self._channel.send(WorkerReady(step, generation, (meeting.host, meeting.port), reason))
 
@@ -216,9 +216,9 @@ class NativeTraining(RegroupedTraining):
         if self._own.group.activity == LOADING:  # it waits for a file, and will notice the lost members later
             return
         deadline = time.monotonic() + max(_STUCK_S, _STUCK_STEPS * self._own.group.pace_s)
-        while self._training == generation != NOTHING and time.monotonic() < deadline:
+        while self._training == generation != _NO_GROUP and time.monotonic() < deadline:
             time.sleep(0.02)
-        if self._training == generation != NOTHING:
+        if self._training == generation != _NO_GROUP:
             with suppress(Exception):  # including errors of a broken GPU: the worker exits in any case
                 self._own.saver.rescue()
             os._exit(os.EX_TEMPFAIL)
@@ -285,7 +285,7 @@ class NativeTraining(RegroupedTraining):
 
     def _spread(self) -> None:
         """Send the state to the members that lack it."""
-        step = self._own.progress.step if self._holds_state else NOTHING
+        step = self._own.progress.step if self._holds_state else NO_STEP
         rows = self._own.group.gathered([step, compared_values(self._state).digest()], "int64")
         sources = [rank for rank, row in enumerate(rows) if row == rows[0]]
         share_state(self._state, sources, fresh=not self._holds_state)

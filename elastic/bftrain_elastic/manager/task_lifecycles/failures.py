@@ -45,7 +45,6 @@ class WorkerDeath:
     """An unexpected exit of a worker, or of a whole group."""
 
     text: str  # worker and kind of exit
-    node: str
     nodes: frozenset[str]  # nodes of its group, including its own
     exit: WorkerExit
     began_s: float  # start time of the worker, or of its group
@@ -185,7 +184,7 @@ def is_connection_trouble(reason: str) -> bool:
 
 def _with_last_words(reason: str, death: WorkerDeath, wave: list[WorkerDeath]) -> str:
     """Append the output of the original death: the first one that reports no lost connection."""
-    found = [death, *(other for other in wave if other is not death)]
-    words = [one.exit.tail.strip() for one in found if one.exit.tail.strip()]
-    own = [text for text in words if not is_connection_trouble(text.rpartition("\n")[2])]
-    return f"{reason}\n{next(iter(own or words), '')}".strip()
+    deaths = [death, *(other for other in wave if other is not death)]
+    tails = [one.exit.tail.strip() for one in deaths if one.exit.tail.strip()]
+    own = [text for text in tails if not is_connection_trouble(text.rpartition("\n")[2])]
+    return f"{reason}\n{next(iter(own or tails), '')}".strip()

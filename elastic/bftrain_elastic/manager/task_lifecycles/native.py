@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 from bftrain_elastic.manager.agent_hub import TaskContext
 from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles.failures import WorkerDeath, exit_text, is_connection_trouble, last_word
-from bftrain_elastic.manager.task_lifecycles.native_group import NOTHING, GroupMember, GroupMembers, MemberPhase
+from bftrain_elastic.manager.task_lifecycles.native_group import GroupMember, GroupMembers, MemberPhase
 from bftrain_elastic.manager.task_lifecycles.stalls import FormationWatch
 from bftrain_elastic.manager.task_lifecycles.supervision import SupervisedLifecycle
 from bftrain_elastic.retry import RetryDelay
@@ -21,6 +21,7 @@ from bftrain_elastic.timeouts import TIMEOUTS
 from bftrain_elastic.wire.agent_messages import LeftWorker, WorkerExit
 from bftrain_elastic.wire.messages import WireMessage
 from bftrain_elastic.wire.worker_messages import (
+    NO_STEP,
     GroupConfirmed,
     GroupJoined,
     StateMoving,
@@ -110,7 +111,7 @@ class NativeLifecycle(SupervisedLifecycle):
         """
         if left.exit is not None:
             return self._adopt_ended(node, left, left.exit)
-        others = any(member.step != NOTHING for member in self._members)
+        others = any(member.step != NO_STEP for member in self._members)
         if node not in self._nodes.wanted or self._supervision.over or (others and not self._members.adopted_at):
             return False
         member = GroupMember(left.worker, node, left.slot, self._context.now())
@@ -279,7 +280,7 @@ class NativeLifecycle(SupervisedLifecycle):
         ):
             note = self._members.join_failed(member, f"{text}{last_word(end.tail)}")
             self._supervision.note(note)
-        death = WorkerDeath(text, member.node, nodes, end, began_s, started, fatal, noted=bool(note))
+        death = WorkerDeath(text, nodes, end, began_s, started, fatal, noted=bool(note))
         self._supervision.died(death)
 
     def _adopt_ended(self, node: str, left: LeftWorker, end: WorkerExit) -> bool:
@@ -288,7 +289,7 @@ class NativeLifecycle(SupervisedLifecycle):
             self._supervision.reported(left.report)
         if end.code > 0:
             text = f"{exit_text(left.worker, end.code)} while no manager listened"
-            self._supervision.died(WorkerDeath(text, node, frozenset({node}), end, self._context.now() - end.ago_s))
+            self._supervision.died(WorkerDeath(text, frozenset({node}), end, self._context.now() - end.ago_s))
         if left.done and left.place.rank == 0 and end.code == 0 and not self._supervision.done:
             self._finish(left.step)
             self._left_at = self._context.now()
@@ -343,7 +344,7 @@ class NativeLifecycle(SupervisedLifecycle):
         if not self._nodes.wanted:
             self._members.disband(ready)
             return
-        furthest = max((member.step for member in ready), default=NOTHING)
+        furthest = max((member.step for member in ready), default=NO_STEP)
         holders = [member for member in ready if member.step == furthest]
         if furthest > 0 and self._members.are_noticed(holders):
             self._members.disband(holders)  # save the state before its last nodes are preempted
@@ -374,7 +375,6 @@ class NativeLifecycle(SupervisedLifecycle):
             self._supervision.died(
                 WorkerDeath(
                     text=f"its workers lost each other: {lost}{_MISMATCH if 'preamble' in lost else ''}",
-                    node=stay[0].node,
                     nodes=self._group.nodes,
                     exit=WorkerExit(1),
                     began_s=self._group.formed_at,

@@ -12,9 +12,8 @@ from bftrain_elastic.manager.job import LauncherJob
 from bftrain_elastic.manager.task_lifecycles.supervision import AssignedNodes, TaskSupervision
 from bftrain_elastic.retry import RetryDelay
 from bftrain_elastic.timeouts import TIMEOUTS
-from bftrain_elastic.wire.worker_messages import AbortGroup, FormGroup, GatherMembers, LeaveTask, SendCopies
+from bftrain_elastic.wire.worker_messages import NO_STEP, AbortGroup, FormGroup, GatherMembers, LeaveTask, SendCopies
 
-NOTHING: Final = -1  # step of a worker that has no state yet
 HANG_STEPS: Final = 5.0  # time limit for leaving a broken group as a multiple of the step time
 UNHEEDED: Final = 20  # number of steps without a commit before a note explains why no change happens
 SURVIVED: Final = 3  # steps after which a new worker's death no longer counts as a failure to join
@@ -80,7 +79,7 @@ class GroupMember:
     slot: int
     since: float
     phase: MemberPhase = MemberPhase.COMING
-    step: int = NOTHING
+    step: int = NO_STEP
     # The task's furthest step when the worker joined a running group; 0 for a first member, None before it joins.
     joined: int | None = None
     store: tuple[str, int] = ("", 0)
@@ -200,22 +199,22 @@ class GroupMembers:
         """Start a worker on each free slot of a wanted node; skip slots excluded from growth while the rest trains."""
         others = self._hold_state()
         for node in self._nodes.here:
-            there = [member for member in self if member.node == node]
+            residents = [member for member in self if member.node == node]
             slots = range(self._job.workers_per_node or self._context.slots(node))
-            if all(member.stays for member in there):
-                for slot in sorted(set(slots).difference(member.slot for member in there)):
+            if all(member.stays for member in residents):
+                for slot in sorted(set(slots).difference(member.slot for member in residents)):
                     aside = self.growth.waits(f"{node}:{slot}", self._context.now())
                     if not (others and aside):
                         self._spawn(node, slot)
 
     def _hold_state(self) -> bool:
         """Return whether a staying worker on a wanted node has the state."""
-        return any(one.step != NOTHING and one.stays for one in self.on_wanted(self))
+        return any(one.step != NO_STEP and one.stays for one in self.on_wanted(self))
 
     def confirm(self, step: int, furthest: int) -> None:
         """Record that the group's members have the state of ``step``; the task has reached ``furthest``."""
         members = self.group
-        joined = furthest if any(one.step != NOTHING for one in members) else 0
+        joined = furthest if any(one.step != NO_STEP for one in members) else 0
         for one in members:
             one.step = step
             one.joined = joined if one.joined is None else one.joined
@@ -241,8 +240,8 @@ class GroupMembers:
 
     def _peer(self) -> dict[str, str]:
         """Return the address where a new worker reads the state's shape; empty if no worker has the state."""
-        found = [one.store for one in self.group if one.name == self.present.leader and one.store[1]]
-        return {"BFTRAIN_PEER": "{}:{}".format(*found[0])} if found else {}
+        stores = [one.store for one in self.group if one.name == self.present.leader and one.store[1]]
+        return {"BFTRAIN_PEER": "{}:{}".format(*stores[0])} if stores else {}
 
     def gather(self) -> None:
         """Ask the members of the group to leave it at their next commit."""
@@ -301,9 +300,9 @@ class GroupMembers:
         nodes = self.nodes_of(members)
         self.present.form(members[0].name, nodes, self._context.now(), self._nodes.batch)
         self.adopted_at = 0.0
-        copy = self._context.newest_copy() if members[0].step == NOTHING else None
+        copy = self._context.newest_copy() if members[0].step == NO_STEP else None
         generation, store, batch = self.present.generation, members[0].store, self._nodes.batch
-        sync = len({member.step for member in members}) > 1 or members[0].step == NOTHING
+        sync = len({member.step for member in members}) > 1 or members[0].step == NO_STEP
         for rank, member in enumerate(members):
             member.phase, member.rank = MemberPhase.IN, rank
             order = FormGroup(generation, rank, len(members), len(nodes), store, sync, batch, None if rank else copy)
@@ -320,16 +319,16 @@ class GroupMembers:
 
     def nodes_of(self, members: Iterable[GroupMember]) -> list[str]:
         """Return the nodes of these workers, in the sequence in which the task received them."""
-        there = {member.node for member in members}
-        first = [node for node in self._nodes.wanted if node in there]
-        return [*first, *sorted(there.difference(first))]
+        used = {member.node for member in members}
+        first = [node for node in self._nodes.wanted if node in used]
+        return [*first, *sorted(used.difference(first))]
 
     def gathering_is_due(self) -> bool:
         """Return whether the current group should change, and can."""
         group, wanted = self.group, self._nodes.wanted
         if not self.present.confirmed:
             # After a takeover: the rest of the group has dissolved, or did not appear in time
-            dissolved = any(member.step != NOTHING for member in self.of(MemberPhase.READY))
+            dissolved = any(member.step != NO_STEP for member in self.of(MemberPhase.READY))
             return self.adopted_at > 0 and (dissolved or self._context.now() - self.adopted_at > TIMEOUTS.company_s)
         unwanted = [member for member in group if member.node not in wanted]
         ready = self._usable(self.on_wanted(self.of(MemberPhase.READY)), group)
@@ -342,7 +341,7 @@ class GroupMembers:
     def next_members(self) -> list[GroupMember]:
         """Return the ready workers for the next group. If any worker has the state, a member has it."""
         ready = self.of(MemberPhase.READY)
-        furthest = max((member.step for member in ready), default=NOTHING)
+        furthest = max((member.step for member in ready), default=NO_STEP)
         stay = self._usable(self.on_wanted(ready))
         if stay and furthest > max(member.step for member in stay):
             # A worker with the state joins once more, and leaves in the next change
@@ -352,8 +351,8 @@ class GroupMembers:
     def _usable(self, ready: list[GroupMember], group: Iterable[GroupMember] = ()) -> list[GroupMember]:
         """Return the ready workers that are not excluded from growth; all of them if no others can train."""
         now = self._context.now()
-        found = [one for one in ready if not self.growth.waits(one.name, now)]
-        return found if found or self.on_wanted(group) else ready
+        usable = [one for one in ready if not self.growth.waits(one.name, now)]
+        return usable if usable or self.on_wanted(group) else ready
 
     def on_wanted(self, members: Iterable[GroupMember]) -> list[GroupMember]:
         """Return the workers on wanted nodes."""
@@ -361,7 +360,7 @@ class GroupMembers:
 
     def wait_for_others(self, stay: list[GroupMember]) -> bool:
         """Return whether forming a group waits for starting workers, or for agents that may bring some."""
-        if stay[0].step == NOTHING:  # workers on nodes with unconnected agents may have the state
+        if stay[0].step == NO_STEP:  # workers on nodes with unconnected agents may have the state
             return not self._is_complete(stay) or self._nodes.waiting
         taking_over = self.adopted_at > 0 and self._context.now() - self.adopted_at < TIMEOUTS.company_s
         return taking_over and not all(map(self._context.slots, self._nodes.wanted))

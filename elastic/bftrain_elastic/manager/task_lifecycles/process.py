@@ -114,8 +114,8 @@ class ProcessLifecycle(SupervisedLifecycle):
         else:
             self._ended_by_itself(process, left.exit)
         if self._whole():  # the complete group continues unchanged
-            there = {process.node for process in self._running.values()} | {node for _, node in self._ended.values()}
-            self._used = tuple(node for node in self._nodes.all if node in there)
+            used = {process.node for process in self._running.values()} | {node for _, node in self._ended.values()}
+            self._used = tuple(node for node in self._nodes.all if node in used)
             self._taking_over = False
             if self._running and not any(process.stopping for process in self._running.values()):
                 self._confirm()
@@ -227,9 +227,9 @@ class ProcessLifecycle(SupervisedLifecycle):
             self._confirmed |= not supervision.end_reported
             supervision.report_end(finished=self._finished_at is not None)
             return
-        there, undecided = self._nodes.here, supervision.failures.undecided
-        if there and not (self._nodes.waiting or undecided or self._retry.waits(self._context.now())):
-            self._start(there)
+        nodes, undecided = self._nodes.here, supervision.failures.undecided
+        if nodes and not (self._nodes.waiting or undecided or self._retry.waits(self._context.now())):
+            self._start(nodes)
 
     @property
     def _is_ending(self) -> bool:
@@ -239,8 +239,8 @@ class ProcessLifecycle(SupervisedLifecycle):
 
     @property
     def _nodes_changed(self) -> bool:
-        there = self._nodes.here
-        return bool(there) and there != self._used and not self._nodes.waiting
+        nodes = self._nodes.here
+        return bool(nodes) and nodes != self._used and not self._nodes.waiting
 
     def _ended_by_itself(self, process: GroupProcess, end: WorkerExit) -> None:
         now = self._context.now()
@@ -287,7 +287,7 @@ class ProcessLifecycle(SupervisedLifecycle):
         else:
             text, nodes = exit_text(process.name, end.code), frozenset({process.node, *self._used})
             started = self._supervision.stalls.pace_s > 0 or self._confirmed
-            self._supervision.died(WorkerDeath(text, process.node, nodes, end, self._began_at, started))
+            self._supervision.died(WorkerDeath(text, nodes, end, self._began_at, started))
 
     def _whole(self) -> bool:
         return len({process.rank for process in self._running.values()} | set(self._ended)) == self._size_of_group

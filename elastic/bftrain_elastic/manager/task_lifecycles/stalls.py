@@ -139,7 +139,7 @@ class StallInspection:
         answered = all(rank.commits >= 0 or rank.state in _STOPPED for rank in self._ranks.values())
         return answered or now > self._ends_at
 
-    def words(self) -> str:
+    def text(self) -> str:
         """Return the positions of the ranks as text, the likely culprit first."""
         ranks = sorted(self._ranks.values(), key=lambda rank: rank.rank)
         parts = [
@@ -191,7 +191,7 @@ class FormationWatch:
             self._failed, self._last_why = self._failed + 1, self._why
             self._spent_s += now - self._began_at
             if self._failed >= REMARKED:
-                note = f"{self._words()}; it is tried again"
+                note = f"{self._text()}; it is tried again"
         self._began_at, self._moved_at, self._met, self._why = now, now, False, ""
         return note
 
@@ -232,13 +232,13 @@ class FormationWatch:
         spent_s = self._spent_s + now - self._began_at
         if spent_s <= self._total_s:
             return ""
-        return f"no step for {spent_s:.0f} s: {self._words()}"
+        return f"no step for {spent_s:.0f} s: {self._text()}"
 
     @property
     def _total_s(self) -> float:
         return max(self._limit_s, TIMEOUTS.least_forming_s) if self._limit_s else math.inf
 
-    def _words(self) -> str:
+    def _text(self) -> str:
         tries = max(1, self._failed)
         groups = "a group of its workers" if tries == 1 else f"{tries} groups of its workers in a row"
         return f"{groups} did not get to train, the last because {self._why or self._last_why}"
