@@ -120,7 +120,7 @@ class PreforkServer:
                 self._asked_to_end.add(pid)
             if pid in self._signalled:
                 return
-        _signal(pid, number)
+        _signal_group(pid, number)
 
     def _spawn(self, order: messages.SpawnWorker) -> None:
         for module in LATER.get(order.env.get(LAUNCHER, ""), ()):
@@ -200,7 +200,7 @@ class PreforkServer:
             self._agent.sendall(encode(message.to_dict()) + b"\n")
 
 
-def _signal(worker: int, number: int) -> None:
+def _signal_group(worker: int, number: int) -> None:
     """Send a signal to a worker and its process group; SIGKILL reaches all its descendants."""
     if number == signal.SIGKILL:
         for pid in (worker, *descendants(worker)):

@@ -213,12 +213,13 @@ class NativeTraining(RegroupedTraining):
         """
         generation = self._training
         self._own.group.abort()
-        if self._own.group.activity == LOADING:  # it waits for a file, and will notice the lost members later
+        # While it loads the state, it waits for a file, and will notice the lost members later
+        if generation == _NO_GROUP or self._own.group.activity == LOADING:
             return
         deadline = time.monotonic() + max(_STUCK_S, _STUCK_STEPS * self._own.group.pace_s)
-        while self._training == generation != _NO_GROUP and time.monotonic() < deadline:
+        while self._training == generation and time.monotonic() < deadline:
             time.sleep(0.02)
-        if self._training == generation != _NO_GROUP:
+        if self._training == generation:
             with suppress(Exception):  # including errors of a broken GPU: the worker exits in any case
                 self._own.saver.rescue()
             os._exit(os.EX_TEMPFAIL)
