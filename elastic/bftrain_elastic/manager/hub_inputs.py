@@ -137,7 +137,7 @@ class AgentListener:
 
 @dataclass(frozen=True, slots=True)
 class RunningWorker:
-    """A worker on an agent's node. With the task "" no task accepts it, and it is being stopped."""
+    """A worker on an agent's node. ``task`` is "" for a worker that no task accepts: it is being stopped."""
 
     task: str
     node: str

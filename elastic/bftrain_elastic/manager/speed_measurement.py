@@ -24,7 +24,7 @@ Change = Literal["grow", "shrink", "start"]
 WARM_UP: Final = 3  # steps after a change that do not count
 WINDOW: Final = 5  # steps per window
 ENOUGH: Final = 3  # windows after which the speed at a size is known
-ENOUGH_S: Final = 30.0  # the same in seconds: for slow steps, shorter than so many windows
+ENOUGH_S: Final = 30.0  # total time of fewer windows that is enough, too: steps may be slow
 _WINDOWS: Final = 200  # remembered windows per size
 _CHANGES: Final = 20  # remembered changes of each kind
 
