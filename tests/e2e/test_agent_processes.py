@@ -195,7 +195,7 @@ def wrapped(one_node: OneNode, save_s: float) -> int:
 @pytest.mark.parametrize("from_outside", [False, True])
 def test_a_program_in_a_shell_script_has_its_time_to_save(one_node: OneNode, *, from_outside: bool) -> None:
     one_node.start(grace_s=20.0)
-    program = wrapped(one_node, 1.5)
+    program = wrapped(one_node, 3.5)  # longer than an unexpected exit waits for the rest of its group
     if from_outside:  # as a scheduler does it, the shell first
         for pid in (*children(one_node.prefork), program, one_node.prefork, one_node.agent.pid):
             os.kill(pid, signal.SIGTERM)

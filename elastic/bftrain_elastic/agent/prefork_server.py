@@ -69,7 +69,7 @@ class PreforkServer:
         self._signals = signals  # file descriptor of the received signal numbers
         self._lines = MessageLines(LINE_LIMIT)
         self._workers: dict[int, str] = {}  # pid -> worker name
-        self._asked_to_end: set[int] = set()  # pids that got SIGTERM and a grace period
+        self._asked_to_end: dict[int, bool] = {}  # pids with an order to end by SIGTERM -> whether they handle it
         self._signalled: set[int] = set()  # pids that ran when a scheduler sent SIGTERM to all processes
         self._noticed_at = -math.inf  # time when a scheduler signalled all processes of the node
         self._outlived: dict[int, float] = {}  # pids that SIGTERM killed before their children -> time of death
@@ -116,8 +116,8 @@ class PreforkServer:
             self._on_signals()  # the scheduler's signal may arrive before the agent's report
             if pid not in self._workers:  # it has exited meanwhile
                 return
-            if handles_sigterm(pid):  # processes with no handler that exit with 0 were about to finish
-                self._asked_to_end.add(pid)
+            # Processes with no handler that exit with 0 were about to finish
+            self._asked_to_end[pid] = self._asked_to_end.get(pid, False) or handles_sigterm(pid)
             if pid in self._signalled:
                 return
         _signal_group(pid, number)
@@ -171,7 +171,10 @@ class PreforkServer:
         self._kill_orphans()
 
     def _report_outlived(self) -> None:
-        """Report dead workers once their children have exited, or if no SIGTERM was sent. The agent limits the time."""
+        """Report dead workers once their children have exited, or soon if no SIGTERM was sent.
+
+        After a SIGTERM, the agent limits the time.
+        """
         for pid, ended_at in list(self._outlived.items()):
             asked = pid in self._asked_to_end or self._noticed_at > ended_at - TIMEOUTS.one_notice_s
             if not group_alive(pid) or (not asked and time.monotonic() - ended_at > TIMEOUTS.one_notice_s):
@@ -179,9 +182,8 @@ class PreforkServer:
 
     def _report_exit(self, pid: int, code: int) -> None:
         """Kill a worker's remaining processes, and report its exit code."""
-        worker, asked = self._workers.pop(pid), pid in self._asked_to_end
+        worker, asked = self._workers.pop(pid), self._asked_to_end.pop(pid, False)
         self._outlived.pop(pid, None)
-        self._asked_to_end.discard(pid)
         self._signalled.discard(pid)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)

@@ -304,7 +304,7 @@ class ProcessStarted(FromPrefork, name="started"):
 
 
 class ProcessEnded(FromPrefork, name="ended"):
-    """A worker exited; ``asked_to_end``: it was running when it received SIGTERM."""
+    """A worker exited; ``asked_to_end``: it had a handler for a SIGTERM of the agent."""
 
     worker: str
     code: int
