@@ -134,7 +134,7 @@ class NodeManager:
             self.give_back(sorted(pool))
 
     def agents(self, changes: Sequence[tuple[str, bool]]) -> None:
-        """Apply agents that connected (true) and disconnected, in this order."""
+        """Apply connects (true) and disconnects of agents, in the order in which they happened."""
         for node, came in changes:
             if came:
                 self.node_tracker.came(node)
@@ -182,11 +182,11 @@ class NodeManager:
         return tuple(node_events(pool, self.node_tracker.ours, now, self.kinds))
 
     def leave(self, nodes: Collection[str], pool: frozenset[str]) -> None:
-        """Vacate nodes as planned; the caller has marked them as no longer ours."""
+        """Let tasks vacate nodes as in a planned change; the caller has marked the nodes as no longer ours."""
         self.vacating.update(pool.intersection(nodes))
 
     def preempted(self, left: Collection[str]) -> frozenset[str]:
-        """Return the departed nodes that were preempted, not released for a drain, time limit or pause."""
+        """Return the departed nodes that were preempted, not released for a drain, a pause or the shutdown."""
         given_up = self.vacating | self.node_tracker.not_to_use
         return frozenset(left) - (given_up - self.node_tracker.noticed)
 
@@ -205,7 +205,7 @@ class NodeManager:
         self._launcher_pool.keep(event.nodes)
 
     def left(self, event: NodesLeft) -> None:
-        """Give back nodes that were vacated and were unused."""
+        """Give back departed nodes that were to be vacated and have no task left."""
         left = self.vacating.intersection(event.nodes) - self._launcher_pool.lingering
         self.give_back(sorted(left.difference(self._deadlines)))
 
@@ -248,7 +248,7 @@ class NodeManager:
         for node in sorted(tracker.allowed - tracker.present) if agents else ():
             if (other := agents.get(node.partition(".")[0])) is not None:
                 what = f"the scheduler calls a node '{node}' and its agent '{other}', so it is not used"
-                self._misnamed = True  # one repetition is enough
+                self._misnamed = True  # one warning is enough
                 _log.warning("%s: start agents with --node and the scheduler's name", what)
                 return
 
@@ -411,7 +411,7 @@ def node_events(
     left = {*(pool - ours), *mistaken}
     if left:
         yield NodesLeft(time_s=time_s, nodes=tuple(sorted(left)))
-    for kind, joined in kinds.parted(sorted((ours - pool) | (ours & left))):
+    for kind, joined in kinds.grouped(sorted((ours - pool) | (ours & left))):
         yield NodesJoined(time_s=time_s, nodes=joined, kind=kind)
 
 

@@ -1,4 +1,4 @@
-"""Startup: opens journal, hub, scheduler and launchers of a live run; raises the reason on failure.
+"""Startup: opens journal, hub and scheduler of a live run; raises the reason on failure.
 
 ``examine`` verifies the settings for ``bftrain live check`` without starting or changing anything.
 """
@@ -20,7 +20,7 @@ from typing import IO, Any, Final
 
 from msgspec.structs import replace
 
-from bftrain import parts, registry
+from bftrain import registry
 from bftrain.assembly import build_harvester
 from bftrain.deciding.harvester import Harvester
 from bftrain.errors import BadConfig, BadInput, BftrainError, BrokenPlugin, NotAvailable, described
@@ -38,7 +38,6 @@ from bftrain.live.schedulers.base import (
     fine,
     problem,
 )
-from bftrain.parts import absolute_name
 from bftrain.rerun import recover
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.manager.agent_hub import AgentHub, OnEvent
@@ -46,6 +45,7 @@ from bftrain_elastic.wire.authenticated_stream import make_secret, read_secret
 
 _PORT: Final = "port of the hub"
 _EPOCH: Final = "epoch"
+_ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 
 
 @dataclass
@@ -72,27 +72,20 @@ def open_site(site: SiteSettings, tell: OnEvent) -> LiveResources:
     """Open journal, hub and scheduler of a site; ``tell`` is called from the hub's thread."""
     for folder in (Path(site.state), Path(site.folder), site.tasks):
         _make_private(folder)
-    deciding = replace(
-        site.deciding,
-        objective=absolute_name(site.deciding.objective),
-        admission=parts.absolute_admission(site.deciding.admission),
-        policy=parts.absolute_admission(site.deciding.policy),
-    )
-    site = replace(site, deciding=deciding)
-    build_harvester(deciding)  # first, so that invalid settings leave no journal behind
+    build_harvester(site.deciding)  # first, so that invalid settings leave no journal behind
     check_launchers(site)
     with ExitStack() as opened:
         lock = opened.enter_context(_locked(Path(site.state, "lock")))
         folder_lock = opened.enter_context(_locked(Path(site.folder, "live.lock"), shared=True))
         scheduler = _scheduler(site, _owner(lock))
-        journal = Journal.open(site.journal) if site.journal.exists() else Journal.create(site.journal, deciding)
+        journal = Journal.open(site.journal) if site.journal.exists() else Journal.create(site.journal, site.deciding)
         opened.callback(journal.close)
         journal.prepare_writes()
         complete_file(site.journal)
         _check_same_site(site, journal)
         task_store = TaskStore(journal)
         task_store.write()  # changes to an earlier version's tables
-        harvester = recover(journal, deciding)
+        harvester = recover(journal, site.deciding)
         stay_s = site.agents.patience_s if scheduler.agents_stay else None
         keep_s = stay_s if scheduler.keep_workers_s is None else scheduler.keep_workers_s
         hub = _hub(site, task_store, tell, keep_s) if site.agents.used else None
@@ -122,7 +115,7 @@ def check_private(folder: Path) -> None:
 
 
 def check_launchers(site: SiteSettings) -> None:
-    """Raise if a launcher that the site names is missing."""
+    """Raise if a launcher that the site names is missing, or if tasks may not choose the default one."""
     for name in {site.launcher, *site.launchers}:
         registry.load("launcher", name)
     if site.launchers and site.launcher not in site.launchers:
@@ -252,6 +245,11 @@ def _hub(site: SiteSettings, task_store: TaskStore, tell: OnEvent, keep_s: float
     return hub
 
 
+def _host_for_agents(agents: Agents) -> str:
+    """Return the host to which agents connect (default: the listen address, or for all addresses this machine)."""
+    return agents.reach or (socket.gethostname() if agents.listen in _ANY_ADDRESS else agents.listen)
+
+
 def check_host(name: str) -> None:
     """Raise if the host that agents are to connect to does not exist."""
     try:
@@ -266,8 +264,8 @@ def _agent_order(site: SiteSettings, hub: AgentHub | None) -> AgentOrder:
     if hub is None:
         return AgentOrder(argv=())
     agents = site.agents
-    host = agents.reach or hub.address[0]
-    words = ["--manager", f"{host}:{hub.address[1]}", "--secret", str(site.secret), "--node", "{node}"]
+    manager = f"{_host_for_agents(agents)}:{hub.address[1]}"
+    words = ["--manager", manager, "--secret", str(site.secret), "--node", "{node}"]
     words += ["--address", agents.address.replace("{node}", "{host}"), "--slots", str(agents.slots)]
     words += ["--preload", ",".join(agents.preload), "--patience", f"{agents.patience_s:g}"]
     defaults = Agents()  # omitted: otherwise waiting pilots of an earlier version would be replaced needlessly
@@ -344,7 +342,8 @@ def _reachability(site: SiteSettings) -> Iterator[SiteFinding]:
             fix = 'set listen = "0.0.0.0", and reach to the name by which nodes know this machine'
             yield problem("reachability", NotAvailable(what, where="[agents] listen", fix=fix))
         else:
-            yield fine("reachability", f"nodes connect to {agents.reach or agents.listen}, port {agents.port or 'any'}")
+            port = agents.port or "any"
+            yield fine("reachability", f"nodes connect to {_host_for_agents(agents)}, port {port}")
     if not os.access(agents.python, os.X_OK):
         what = f"{agents.python} does not exist on this machine, which nodes may still have"
         yield SiteFinding(topic="python", state=FindingState.WARNING, detail=what, fix="check python of [agents]")

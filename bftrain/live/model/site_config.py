@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from bftrain import config, text_formats, toml_io
+from bftrain import config, parts, text_formats, toml_io
 from bftrain.config import LiveSettings
 from bftrain.errors import BadConfig, BadValue, BftrainError, UnknownName
 from bftrain.live import timeouts
@@ -60,7 +60,7 @@ def by_node(sets: Sets) -> dict[str, str]:
 class NodeKinds:
     """The kinds of nodes; false if nodes have no kinds.
 
-    An unnamed node among named nodes has a kind of its own, as in an exported journal: the speed of tasks with
+    If some nodes are named, all others are of the kind ``other``, as in an exported journal: the speed of tasks with
     curves by kind is unknown there.
     """
 
@@ -75,8 +75,8 @@ class NodeKinds:
         """Return the kind of a node."""
         return self.named.get(node) or self.named.get(node_of(node), OTHER_KIND if self.named else ANY_KIND)
 
-    def parted(self, nodes: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield the nodes of each kind."""
+    def grouped(self, nodes: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield each kind with its nodes."""
         found: dict[str, list[str]] = {}
         for node in nodes:
             found.setdefault(self.of(node), []).append(node)
@@ -125,7 +125,7 @@ class Agents(_Table, frozen=True, kw_only=True):
     used: bool = True  # False: launchers without agents; the scheduler's report alone then makes a node available
     listen: Text = "127.0.0.1"  # address on which the daemon waits for agents
     port: Count = 0  # 0: the one we had before, or any
-    reach: Word = ""  # how agents reach the live run, if not by the listen address
+    reach: Word = ""  # how agents reach the live run (default: the listen address; for 0.0.0.0 the host name)
     address: Text = "127.0.0.1"  # how nodes reach each other; {node} is the node's name
     python: Text = sys.executable  # the interpreter on the nodes
     slots: Count = 0  # workers per node; 0: one per GPU, or one
@@ -133,7 +133,7 @@ class Agents(_Table, frozen=True, kw_only=True):
     preload: tuple[str, ...] = ("torch", "torch._dynamo")
     patience_s: Positive = 30.0  # how long agents and workers survive without the daemon
     grace_s: NotNegative = 0.0  # time from the scheduler's SIGTERM to its SIGKILL: tasks may hand over or save
-    settle_s: NotNegative = 5.0  # delay of a preemption between the processes of a node and its agent
+    settle_s: NotNegative = 5.0  # workers that exit so long before SIGTERM reaches their agent count as preempted
     log_mb: Annotated[float, Meta(ge=1, le=1e15)] = 64.0  # kept of a worker's output: the beginning and the end
     # Memory of a node for copies of task states from other nodes: a share of free memory, or MB; 0: none
     copies_memory: Annotated[str, Meta(pattern=r"^\d{1,9}(\.\d{1,9})?%?$")] = "10%"
@@ -193,14 +193,14 @@ class Api(_Table, frozen=True, kw_only=True):
 
 
 class Times(_Table, frozen=True, kw_only=True):
-    """Time-outs, in seconds."""
+    """Timeouts, in seconds."""
 
-    settle_s: NotNegative = 0.0  # delay of decisions after joining nodes or submissions; departures are never delayed
+    settle_s: NotNegative = 0.0  # delay of decisions, so that one covers several events; nodes are never kept longer
     # Time for agents to reconnect after a restart, before their nodes count as lost; at least their patience
     reunion_s: NotNegative = 10.0
     drain_s: NotNegative = 30.0  # time for tasks to save their state on shutdown or when nodes are drained
     look_s: Positive = 60.0  # polling interval of the scheduler, in addition to its own messages
-    idle_s: NotNegative = 60.0  # idle time before nodes are returned
+    idle_s: NotNegative = 60.0  # time without any task that wants nodes, before they are returned
     # Quiet period before objectives that depend on past service share nodes again; 0: never
     share_s: NotNegative = 300.0
     stall_s: NotNegative = 1800.0  # default time limit for a step, before a task loses its nodes; 0: none
@@ -371,6 +371,7 @@ def load(path: Path, *, to_run: bool = False) -> SiteSettings:
     """
     text = config.read(path)
     data = toml_io.parse(text, str(path))
+    _make_absolute(data, path.absolute().parent)
     for name, kind in _TABLES.items():
         if isinstance(data.get(name), dict):  # one at a time, so errors about unknown keys have a line and a suggestion
             config.from_mapping(data[name], kind, where=str(path), text=text)
@@ -378,10 +379,28 @@ def load(path: Path, *, to_run: bool = False) -> SiteSettings:
     if to_run and "scheduler" not in data:  # an unfinished file must not train on the machine where it is tried
         fix = 'add [scheduler] with a name such as "slurm", or "local" to train on this machine'
         raise BadConfig("names no scheduler", where=str(path), fix=fix)
-    base = path.absolute().parent
-    named = [name for name in ("folder", "state") if getattr(settings, name)]
-    placed = {name: str(base / Path(getattr(settings, name)).expanduser()) for name in named}
     if settings.api.mode != "600" and not {"objective", "solver", "policy"}.intersection(data.get("deciding", {})):
         fair = msgspec.structs.replace(settings.deciding, objective=_FAIR)
         settings = msgspec.structs.replace(settings, deciding=fair)
-    return msgspec.structs.replace(settings, **placed)
+    return settings
+
+
+def _make_absolute(data: dict[str, Any], base: Path) -> None:
+    """Make all paths of a site's file absolute; relative ones start at ``base``."""
+
+    def path(text: str) -> str:
+        return str(base / Path(text).expanduser()) if text else text
+
+    def part(text: str) -> str:  # a name, or FILE.py:NAME
+        return parts.absolute_admission(text, base)
+
+    schedulers = data.get("scheduler")
+    for table, keys, absolute in (
+        (data, ("folder", "state"), path),
+        (data.get("api"), ("socket", "token"), path),
+        (data.get("deciding"), ("objective", "admission", "policy"), part),
+        *((one, ("spool",), path) for one in (schedulers if isinstance(schedulers, list) else (schedulers,))),
+    ):
+        for key in keys:
+            if isinstance(table, dict) and isinstance(text := table.get(key), str):
+                table[key] = absolute(text)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -16,8 +15,7 @@ import msgspec
 from bftrain.live.schedulers.base import AgentOrder, Allowed, News, Post, Scheduler, Site, Taken, scheduler_settings
 
 _log = logging.getLogger(__name__)
-_ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound
-_START: Final = ("--manager", "--secret")  # the options of the agent's command that `bftrain agent` also has
+_START: Final = ("--manager", "--secret")  # the options of the agent's command that ``bftrain agent`` needs
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,8 +75,6 @@ class ClusterScheduler(Scheduler):
 def _options(agent: AgentOrder) -> list[str]:
     """Return the options of ``bftrain agent`` for the nodes."""
     options = dict(zip(agent.argv, agent.argv[1:], strict=False))
-    host, _, port = options.get(_START[0], "").rpartition(":")
-    options[_START[0]] = f"{socket.gethostname() if host in _ANY_ADDRESS else host}:{port}"
     return [word for name in _START if name in options for word in (name, options[name])]
 
 

@@ -100,6 +100,15 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     assert site.tasks == tmp_path / "shared" / "tasks"
 
 
+def test_relative_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
+    more = '[[scheduler]]\nname = "slurm"\nspool = "spool"\n[api]\nsocket = "s"\ntoken = "~/t"\n[deciding]\n'
+    site = load(written(tmp_path, f'{more}objective = "mine.py:f"\nadmission = "mine.py:Turns,load=8"\n'))
+    assert (site.socket, site.token) == (tmp_path / "s", Path("~/t").expanduser())
+    assert site.pools[0].table == {"spool": str(tmp_path / "spool")}
+    assert (site.deciding.objective, site.deciding.policy) == (f"{tmp_path}/mine.py:f", "")
+    assert site.deciding.admission == f"{tmp_path}/mine.py:Turns,load=8"
+
+
 def test_nodes_have_the_kinds_that_the_file_gives_them(tmp_path: Path) -> None:
     site = load(written(tmp_path, WHOLE + '[kinds]\nv100 = ["n1", "gpu[01-02]"]\n"k 80" = "n2,n3"\n'))
     assert site.kind_of == {"n1": "v100", "gpu01": "v100", "gpu02": "v100", "n2": "k 80", "n3": "k 80"}
@@ -352,6 +361,14 @@ async def test_agents_find_us_at_the_same_port_after_a_restart(tmp_path: Path) -
         with pytest.raises(NotAvailable, match="cannot listen on") as error:
             open_site(other, lambda _: None)
         assert error.value.where == "[agents]"
+
+
+@in_a_loop
+async def test_agents_of_a_run_that_listens_everywhere_get_the_name_of_its_machine(tmp_path: Path) -> None:
+    agents = Agents(listen="0.0.0.0", preload=())  # noqa: S104 - on any interface, for a moment
+    async with live_inside(tmp_path, World(agents=True), agents=agents) as (daemon, _, _, _):
+        words = daemon.opened.agent_order.argv
+        assert words[words.index("--manager") + 1].rpartition(":")[0] == socket.gethostname()
 
 
 @in_a_loop
