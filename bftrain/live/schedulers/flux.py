@@ -112,7 +112,7 @@ class Flux(PilotBackend):
     cancels = ("flux", "cancel")
     troubles = TROUBLES
     avoids = True
-    commands = (3, 0, 2)
+    commands = (2, 0, 2)
 
     def __init__(self, settings: FluxSettings) -> None:
         self._settings = settings

@@ -402,3 +402,8 @@ def test_the_limits_of_commands_are_known_and_4_a_minute_at_rest(scheduler: str,
     assert limits["at_rest"] == pytest.approx(4.0, abs=0.25)
     assert limits["submissions"] == 30.0
     assert made(scheduler, {**table, "poll_s": 300.0}).facts().commands_limits["at_rest"] < 3.0
+
+
+def test_flux_is_asked_for_jobs_twice_in_each_round_and_for_idle_nodes_only_with_a_reserve() -> None:
+    assert made("flux", {}).facts().commands_limits["at_rest"] == pytest.approx(60.2)
+    assert made("flux", {"reserve": 1}).facts().commands_limits["at_rest"] == pytest.approx(90.2)
