@@ -55,14 +55,12 @@ def test_every_event_is_heard_once_and_nothing_stays(files: list[tuple[str, floa
             heard += spool.look(now)
         known = [(one.what, one.job, one.restart) for one in heard]
         assert len(known) == len(set(known))
-        whole = {
-            found for text, _, _ in files if (found := read_line(text.removesuffix("\n"), 0.0)) and text[-1:] == "\n"
-        }
+        whole = {found for text, _, _ in files if (found := read_line(text.removesuffix("\n"))) and text[-1:] == "\n"}
         assert set(known) == {(one.what, one.job, one.restart) for one in whole}
         assert [path.name for path in folder.iterdir()] == [READER]
 
 
 @given(st.text(max_size=80))
 def test_no_line_breaks_the_reader(line: str) -> None:
-    found = read_line(line, 0.0)
+    found = read_line(line)
     assert found is None or line.startswith("bftrain1 ")

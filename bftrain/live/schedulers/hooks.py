@@ -44,7 +44,7 @@ _LINE: Final = re.compile(
 
 
 class HookNews(msgspec.Struct, frozen=True, kw_only=True):
-    """The ``restart``-th start or exit of a job on these nodes; ``at_s`` is on the clock of the files.
+    """A start or exit of a job on these nodes, after its ``restart``-th restart.
 
     ``ending``: the job's processes have exited, and the scheduler's epilog is still running. ``lost``: an unreadable
     message, so the scheduler must be polled.
@@ -54,7 +54,6 @@ class HookNews(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     nodes: tuple[str, ...]
     restart: int = 0
-    at_s: float = 0.0
 
 
 class HookSpool:
@@ -145,7 +144,7 @@ class HookSpool:
             self.lost |= name not in self._partial
             late = now_s - self._partial.setdefault(name, now_s) >= timeouts.TIMEOUTS.hook_file_s
             return "was never completed: is the disk full?" if late else None  # otherwise it is still being written
-        heard = read_line(text.removesuffix("\n"), about.st_mtime)
+        heard = read_line(text.removesuffix("\n"))
         return "has content that no hook of bftrain writes" if heard is None else (about.st_mtime_ns, name, heard)
 
     def _wrong(self, about: os.stat_result) -> str:
@@ -292,7 +291,7 @@ def examine_spool(folder: str, writers: Collection[str]) -> SiteFinding:
     return fine("hooks", f"{folder} is ready; bftrain status of a running live run counts their reports")
 
 
-def read_line(line: str, at_s: float) -> HookNews | None:
+def read_line(line: str) -> HookNews | None:
     """Parse a line of a hook; return ``None`` if it is not one."""
     found = _LINE.fullmatch(line)
     if found is None:
@@ -304,4 +303,4 @@ def read_line(line: str, at_s: float) -> HookNews | None:
     except ValueError:
         return None
     what = cast("What", found["what"])
-    return HookNews(what=what, job=found["job"], restart=int(found["restart"]), nodes=nodes, at_s=at_s)
+    return HookNews(what=what, job=found["job"], restart=int(found["restart"]), nodes=nodes)

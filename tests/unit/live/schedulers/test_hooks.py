@@ -72,7 +72,6 @@ def test_the_hook_tells_of_an_end(folder: Path, reading: HookSpool, shell: str) 
     (heard,) = reading.look(0.0)
     assert heard.what == "end"
     assert (heard.job, heard.restart, heard.nodes) == ("12", 0, ("nid0001", "nid0002", "nid0003"))
-    assert abs(heard.at_s - time.time()) < 10
     assert not (folder.parent / "broken").exists()
     assert names(folder) == {READER}, "what was read is gone"
 
@@ -190,7 +189,7 @@ def test_what_came_before_we_read_is_old(folder: Path) -> None:
     ],
 )
 def test_other_lines_are_none(line: str) -> None:
-    assert read_line(line, 0.0) is None
+    assert read_line(line) is None
 
 
 def test_files_of_strangers_are_not_believed(folder: Path) -> None:
@@ -263,9 +262,10 @@ def test_a_thread_hears_within_a_blink_and_survives_a_folder_that_goes(folder: P
         delays = []
         for number in range(10):
             time.sleep(0.013)
+            begun = time.time()
             put(folder, f"end.{number}", f"bftrain1 end {number} 0 n1 main 0 .\n")
             ear.wait()
-            delays.append(ear.heard[-1][1] - ear.heard[-1][0].at_s)
+            delays.append(ear.heard[-1][1] - begun)
         assert min(delays) < 0.5
         shutil.rmtree(folder)
         deadline = time.monotonic() + 10
