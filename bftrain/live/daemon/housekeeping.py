@@ -31,7 +31,7 @@ ARCHIVE: Final = "archive"  # folder next to the journal
 _DAY_S: Final = 86_400.0
 _GB: Final = 1e9
 _WRITES: Final = 500  # writes in the write-ahead log before they are moved into the main file
-_NAMED: Final = 5  # tasks, in a warning
+_NAMED: Final = 5  # most tasks named in a warning
 _PILOT_LOG_BYTES: Final = 4_000_000  # a longer log of a node's pilots is truncated
 
 
@@ -48,7 +48,7 @@ class Housekeeping:
         self._sizes: dict[int, int] = {}  # bytes in folders of finished tasks
         self._next_s = time.monotonic() + timeouts.TIMEOUTS.housekeeping_first_s
         self._next_cut_s = 0.0  # later than now after a failed cut
-        self._removing = self._journal.first > 0  # whether entries are left before the first step
+        self._removing = self._journal.first > 0  # whether the journal may still have rows before its first step
         self._completed_at = 0  # writes
         self._job: asyncio.Task[None] | None = None
 
@@ -110,7 +110,8 @@ class Housekeeping:
             archive = self._journal.path.parent / ARCHIVE
             await run_in_daemon_thread(lambda: _remove_older(archive, old_s))
         ended = self._task_store.ended()
-        own = [task for task in ended if self._is_own(task)]
+        used = {record.run.folder for record in self._task_store.unfinished}
+        own = [task for task in ended if task.folder not in used and self._is_own(task)]
         if removed := await run_in_daemon_thread(lambda: self._remove_folders(own, now)):
             first = ", ".join(f"#{number}" for number in removed[:_NAMED]) + ", ..." * (len(removed) > _NAMED)
             folders = f"{counted(len(removed), 'folder')} of the oldest finished tasks exceeded the disk limit"
@@ -121,14 +122,9 @@ class Housekeeping:
         await run_in_daemon_thread(lambda: _shorten_logs(logs))
 
     def _is_own(self, task: EndedTask) -> bool:
-        """Return whether the live run created this folder for the task, and no unfinished task uses it."""
+        """Return whether the live run created the task's folder."""
         folder = Path(task.folder)
-        used = {record.run.folder for record in self._task_store.unfinished}
-        return (
-            folder.parent == self._site.tasks
-            and folder.name.startswith(f"{task.number:06d}-")
-            and task.folder not in used
-        )
+        return folder.parent == self._site.tasks and folder.name.startswith(f"{task.number:06d}-")
 
     def _remove_folders(self, tasks: Sequence[EndedTask], now: float) -> list[int]:
         """Remove folders, or all but the logs in them, the oldest first; from a thread.
