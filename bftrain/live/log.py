@@ -30,7 +30,7 @@ class RecentWarnings(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._known: OrderedDict[str, Remarked] = OrderedDict()
-        LOGGER.handlers.insert(0, self)
+        LOGGER.handlers.insert(0, self)  # before the handlers that read its mark
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a warning."""
@@ -53,7 +53,7 @@ class RecentWarnings(logging.Handler):
 
 
 class LineFormatter(logging.Formatter):
-    """Formats records as set by ``form``; ``for_journald`` prints a priority instead of the time."""
+    """Formats records as set by ``form``; text ``for_journald`` has a priority instead of the time and level."""
 
     def __init__(self, form: LogFormat = "text", *, for_journald: bool = False) -> None:
         super().__init__()

@@ -5,8 +5,8 @@ commands have timeouts of their own. The site's file sets ``[times]``, ``patienc
 and ``poll_s`` of ``[scheduler]``. Modules read ``TIMEOUTS`` and ``LIMITS`` when they need a value; tests replace them.
 
 Nesting: an agent waits ``patience_s`` for a daemon, so a daemon that restarts within that time keeps its agents. A
-client waits ``answer_s`` for a response. The daemon waits ``file_system_s`` for a file system, and
-``command_timeout_s`` of ``[scheduler]`` for a scheduler's command. Both are shorter, so clients receive the reason.
+client waits ``answer_s`` for a response. The daemon waits only ``file_system_s`` for the file system of a submitted
+task, so the client receives the reason.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class Timeouts:
     task_retry_s: float = 30.0  # the daemon retries tasks after failures of a file system or launcher
     restore_s: float = 30.0  # time at startup for the file systems of all tasks together
     restore_task_s: float = 1.0  # minimum wait for each task
-    first_look_s: float = 20.0  # time at startup for the scheduler to list our nodes
+    first_look_s: float = 20.0  # time at startup for the scheduler to check the settings, and then to list our nodes
     sweep_s: float = 10.0  # the daemon retries the release of surplus nodes
     journal_retry_s: float = 2.0  # the decision loop tries again to write the journal, such as on a full disk
     solver_overtime_s: float = 10.0  # the decision loop waits for a solver beyond its deadline
-    file_system_s: float = 20.0  # a request waits for the folder of a task
+    file_system_s: float = 20.0  # a submission waits for the folder of its task
     close_s: float = 2.0  # time at shutdown to close connections and inform agents
     linger_s: float = 1.0  # the server waits for a client to close a finished connection
     agent_exit_s: float = 5.0  # the daemon, or the local scheduler, waits for an agent to exit
     housekeeping_s: float = 3600.0  # the daemon removes expired data
     housekeeping_first_s: float = 60.0  # the first time after a start
-    repeated_notice_s: float = 600.0  # a repeated notice is printed again
+    repeated_notice_s: float = 600.0  # a notice without a repetition for this long is printed again
 
     # The API
     request_s: float = 20.0  # the server waits for a request to arrive as a whole
@@ -72,7 +72,7 @@ class Timeouts:
 class Limits:
     """Numbers."""
 
-    connections: int = 512  # limit of concurrent connections, without operators
+    connections: int = 512  # concurrent connections, except those of operators and over TCP with the token
     connections_of_user: int = 128  # one user, or all over TCP, must not lock out the rest
     unfinished_tasks: int = 10_000  # each is looked at in every decision
     unfinished_tasks_of_user: int = 2_000  # limit per user; operators have none

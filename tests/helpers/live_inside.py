@@ -398,7 +398,8 @@ async def until(true: Callable[[], object], what: str = "") -> None:
 async def decided(daemon: LiveDaemon) -> None:
     """Wait until all that happened so far was decided."""
     await asyncio.sleep(0)  # what came from other threads and what is looked over soon
-    await until(lambda: daemon.decision_loop.idle and not daemon._box, "a decision")  # noqa: SLF001 - there is no public view of it
+    loop = daemon.decision_loop
+    await until(lambda: not (loop._request or loop._next or loop._waiting or daemon._box), "a decision")  # noqa: SLF001 - there is no public view of it
 
 
 def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:

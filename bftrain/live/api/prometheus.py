@@ -1,4 +1,7 @@
-"""Metrics of a live run in Prometheus' text format 0.0.4; they name no user, task or node."""
+"""Metrics of a live run in Prometheus' text format 0.0.4.
+
+They name no task or node, and users and campaigns only with ``metrics_by_user`` of ``[api]``.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ _USED: Final = {
 }
 _LONG_S: Final = (60.0, 300.0, 900.0, 1800.0, 3600.0, 10_800.0, 21_600.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
 _SLOWDOWNS: Final = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
-# From unnoticeable times to the limit of solvers; 20 ms and 100 ms are promised
+# From unnoticeable times to the default deadline of solvers
 _BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -121,7 +124,7 @@ class LiveMetrics(Collector):
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """Yield all metrics except histograms and process metrics."""
+        """Yield the metrics that are computed on request: the current state and sums of usage."""
         self._size()
         yield from self._now()
         yield from self._used()

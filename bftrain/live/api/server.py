@@ -22,7 +22,7 @@ import h11
 
 from bftrain.errors import BadConfig, BadInput, BftrainError, NotAvailable
 from bftrain.live import timeouts
-from bftrain.live.api.routes import BYTES, JSON, METRICS, ROUTES, Request, Response, Route
+from bftrain.live.api.routes import JSON, METRICS, ROUTES, Request, Response, Route
 from bftrain.live.api.service import LiveService
 from bftrain.live.model.schemas import STATUS, Caller, Problem, Refused, caller_at_socket, ourselves, require_operator
 from bftrain.live.model.site_config import SiteSettings
@@ -30,7 +30,7 @@ from bftrain.values import wire
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.wire.authenticated_stream import make_secret, read_private
 
-_SHORTEST: Final = 32  # minimum length of tokens from other sources
+_SHORTEST: Final = 32  # minimum length of a token: its file may be written by people
 _MOST_REJECTIONS: Final = 64  # connections rejected with a message at the same time; the rest are closed
 _UNAUTHENTICATED: Final = "TCP without the token"
 _AUTHENTICATED: Final = "TCP with the token"
@@ -158,8 +158,8 @@ class ApiServer:
     def _reserve_slot(self, task: asyncio.Task[None], owner: str) -> bool:
         """Reserve one of the limited slots for a connection; return whether there is one.
 
-        Operators have slots of their own. A connection without the token replaces the oldest tokenless connection:
-        otherwise silent connections would lock out callers that have the token.
+        Operators and callers with the token have slots of their own. If TCP has no free slot, a new connection replaces
+        the oldest tokenless one: otherwise silent connections would lock out callers that have the token.
         """
         limits, own = timeouts.LIMITS, [one for one, of in self._slots.items() if of == owner]
         if len(own) >= limits.connections_of_user:
@@ -271,7 +271,7 @@ class ApiServer:
         if isinstance(answer, Response):
             return answer
         if isinstance(answer, bytes):
-            return Response(body=answer, kind=BYTES if route.kind == JSON else route.kind)
+            return Response(body=answer, kind=route.kind)
         return Response(body=wire.encode(answer))
 
 

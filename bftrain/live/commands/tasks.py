@@ -259,7 +259,7 @@ def duration(seconds: float) -> str:
 
 
 def clock(time_s: float) -> str:
-    """Format the time of day or the date of a past event."""
+    """Format a time: only the time of day if it is today."""
     today = time.localtime()[:3] == time.localtime(time_s)[:3]
     return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", time.localtime(time_s))
 

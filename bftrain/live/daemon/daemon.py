@@ -100,7 +100,7 @@ class LiveDaemon:
         return self.decision_loop.broken
 
     async def begin(self) -> None:
-        """Resume from the journal: first scheduler and agents report, then tasks are restored."""
+        """Resume from the journal: register tasks with launchers, query the scheduler, then wait for known agents."""
         await self.node_manager.check(self.opened.agent_order, timeouts.TIMEOUTS.first_look_s)
         self._record_facts()
         self.task_store.begin(time.time(), self.site)
@@ -150,9 +150,9 @@ class LiveDaemon:
             self.decision_loop.decide()
 
     def _record_facts(self) -> None:
-        """Record the cluster's name and the nodes' kinds; of agents that stay, or a silent scheduler, earlier kinds.
+        """Record the cluster's name and the nodes' kinds; warn if the name differs from the recorded one.
 
-        Warn if the name differs from the recorded one.
+        Recorded kinds are kept if agents report kinds, or if the scheduler does not answer.
         """
         scheduler, before = self.opened.scheduler, self.task_store.fact(CLUSTER)
         facts, text = scheduler.facts(), self.task_store.fact(_KINDS)

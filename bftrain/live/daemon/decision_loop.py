@@ -82,9 +82,8 @@ class DecisionLoop:
         self._unwritten: deque[tuple[Callable[[], None], Callable[[], None]]] = deque()  # writes and their callbacks
         self.stalled: JournalStalled | None = None  # why the journal cannot be written now
         self._again: asyncio.TimerHandle | None = None
-        self._kept_at = (
-            self._journal.stood_at
-        )  # step of the last snapshot, also across runs, so that short runs store one
+        # Step of the last snapshot, also of an earlier run: otherwise short runs would never store one
+        self._kept_at = self._journal.stood_at
 
     @property
     def now(self) -> float:
@@ -96,11 +95,6 @@ class DecisionLoop:
         """The available nodes, including those of events that are not applied yet."""
         joining = {node for event in self._waiting if isinstance(event, NodesJoined) for node in event.nodes}
         return self._harvester.pool | joining if joining else self._harvester.pool
-
-    @property
-    def idle(self) -> bool:
-        """Whether all events so far are applied and decided."""
-        return self._request is None and self._next is None and not self._waiting
 
     def on_events(self, *events: Event, sync: bool = False) -> None:
         """Apply events: immediately if urgent, otherwise after the solver's answer.
@@ -219,9 +213,9 @@ class DecisionLoop:
         return not self._ended
 
     def _soon(self, *, again: bool = False) -> None:
-        """Ask for a decision once all waiting events are applied, with a policy at the start of the next round.
+        """Request a decision once all waiting events are applied; with a policy, at the start of the next round.
 
-        ``again`` repeats an outdated question at once.
+        ``again``: the last answer was outdated, so do not wait for the next round.
         """
         if (
             self._next is None

@@ -264,7 +264,7 @@ class TaskManager:
         return ratios
 
     def hand_batches(self, batches: Mapping[str, int]) -> None:
-        """Set the decided batches of tasks with measured speeds and batches."""
+        """Set the decided batches of tasks that were submitted with their speeds."""
         for name, batch in batches.items():
             track = self.tracks.get(name)
             if track is not None and not track.record.guessed:
@@ -642,19 +642,19 @@ class LauncherPool:
 
     def carry_out(self, actions: Iterable[Action], *, vacating: Collection[str] = ()) -> None:
         """Carry out actions without blocking. Nodes in ``vacating`` are vacated as in a planned change."""
-        hurried: list[Action] = []
+        remaining: list[Action] = []
         for action in actions:
             if vacating and isinstance(action, Release):
                 nodes = tuple(node for node in action.nodes if node not in vacating)
-                hurried += [Release(nodes=nodes)] if nodes else []
+                remaining += [Release(nodes=nodes)] if nodes else []
             else:
-                hurried.append(action)
-        message, now = [wire.plain(action) for action in hurried], time.monotonic()
-        for order in message if vacating else ():
+                remaining.append(action)
+        orders, now = [wire.plain(action) for action in remaining], time.monotonic()
+        for order in orders if vacating else ():
             if slow := set(order["nodes"]).intersection(vacating):
                 order["cause"] = str(Cause.DECIDED)  # a planned change gets more time
                 self._lingering.update(dict.fromkeys(slow, (order["task"], now)))
-        self._apply(message)
+        self._apply(orders)
 
     def _apply(self, orders: Collection[dict[str, Any]]) -> None:
         """Pass orders to the launchers of their tasks, releases of nodes to all launchers."""
@@ -690,7 +690,7 @@ class LauncherPool:
         return gone
 
     def overdue(self, patience_s: float) -> frozenset[str]:
-        """Return nodes whose grace to vacate exceeded ``patience_s``, or whose task exited silently."""
+        """Return nodes that are being vacated for longer than ``patience_s``, or whose task has been dropped."""
         latest = time.monotonic() - patience_s
         return frozenset(
             node for node, (task, since) in self._lingering.items() if since <= latest or task not in self._of

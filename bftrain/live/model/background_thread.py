@@ -32,7 +32,10 @@ async def run_in_daemon_thread(function: Callable[[], R]) -> R:
 
 
 async def within(patience_s: float, function: Callable[[], R], what: str, *, undo: Callable[[], None]) -> R:
-    """Return the result of ``function`` if it finishes within ``patience_s``; pass a later result to ``undo``."""
+    """Return the result of ``function``; raise NotAvailable, naming ``what``, if it takes longer than ``patience_s``.
+
+    If the function succeeds later, or after the caller was cancelled, ``undo`` is called.
+    """
     job = asyncio.ensure_future(run_in_daemon_thread(function))
 
     def late(done: asyncio.Future[R]) -> None:

@@ -20,6 +20,7 @@ from msgspec import Meta
 
 from bftrain.errors import BadInput, BftrainError
 from bftrain.live.schedulers.base import HooksView, PoolView
+from bftrain.nodesets import MOST_NODES
 from bftrain.values import checks, wire
 from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
@@ -66,11 +67,11 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     speeds_of: Mapping[str, Mapping[int, float]] = {}  # the same by kind, of tasks with speeds by kind
     settled: tuple[int, ...] = ()  # sizes with a reliable measured speed
     costs: Mapping[str, float] = {}  # seconds of grow, shrink, start
-    # The running sum in the last report that had one: from which step, to which step, how many samples
+    # The last running sum that started at a step after 0: from which step, to which step, how many samples
     counted_since: int | None = None
     counted_step: int = 0
     counted_total: float = 0.0
-    report_stride: int = 0  # the least difference between the steps of two reports of a process; 0: none was seen
+    report_stride: int = 0  # smallest number of steps between two reports of a process; 0: unknown
 
     @property
     def done_samples(self) -> float:
@@ -102,11 +103,10 @@ class LiveTaskRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unfinished(self) -> bool:
-        """Whether the task is not over yet."""
+        """Whether the task is submitted or paused."""
         return self.state in UNFINISHED
 
 
-MOST_NODES: Final = 1_000_000
 _MOST_NAMED: Final = 100_000
 _STATES: Final = ("running", "waiting", "paused", "done", "failed", "cancelled")
 _NODE_STATES: Final = ("used", "free", "drained", "draining", "away")
@@ -114,8 +114,8 @@ _LONGEST_PAUSE_S: Final = 3.2e9  # a hundred years: no clock is driven beyond it
 RUN_STATES: Final = ("starting", "reuniting", "running", "paused", "draining", "broken")
 
 
-Count = Annotated[int, Meta(ge=1, le=MOST_NODES)]
-Word = Annotated[str, Meta(min_length=1)]
+NodeCount = Annotated[int, Meta(ge=1, le=MOST_NODES)]
+Name = Annotated[str, Meta(min_length=1)]
 PauseSeconds = Annotated[float, Meta(gt=0, le=_LONGEST_PAUSE_S)]
 Seconds = Annotated[float, said("Seconds since 1970.")]
 Unit = Annotated[str, said("Unit that counts as a node: whole nodes or single GPUs.", schema={"enum": ["node", "gpu"]})]
@@ -125,13 +125,13 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A submitted task. Without a ``name`` it gets one; without a ``curve`` its speed is measured."""
 
     run: Run
-    max_nodes: Annotated[Count, said("Maximum number of nodes.")]
-    min_nodes: Annotated[Count, said("Minimum number of nodes.")] = 1
+    max_nodes: Annotated[NodeCount, said("Maximum number of nodes.")]
+    min_nodes: Annotated[NodeCount, said("Minimum number of nodes.")] = 1
     name: Annotated[str, said("Task name; derived from the command if empty.", pattern=NAME_OR_NONE)] = ""
     launcher: Annotated[str, said("native, horovod, process, ...; empty: the site's default.")] = ""
     curve: Annotated[SpeedCurve | None, said("Known speeds by size.")] = None
-    curves: Annotated[Mapping[Word, SpeedCurve], said("Known speeds by node kind; it runs on these kinds only.")] = {}
-    kinds: Annotated[tuple[Word, ...], said("Node kinds it can use, all equally fast.")] = ()
+    curves: Annotated[Mapping[Name, SpeedCurve], said("Known speeds by node kind; it runs on these kinds only.")] = {}
+    kinds: Annotated[tuple[Name, ...], said("Node kinds it can use, all equally fast.")] = ()
     work_samples: Annotated[Annotated[float, Meta(gt=0)] | None, said("Total work in samples.")] = None
     grow_cost_s: Annotated[NotNegative, said("Seconds per growth, until measured.")] = 0.0
     shrink_cost_s: Annotated[NotNegative, said("Seconds per shrink, until measured.")] = 0.0
@@ -165,7 +165,7 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Nodes by name."""
 
     nodes: Annotated[
-        tuple[Word, ...], said("Node names.", schema={"uniqueItems": True}, min_length=1, max_length=_MOST_NAMED)
+        tuple[Name, ...], said("Node names.", schema={"uniqueItems": True}, min_length=1, max_length=_MOST_NAMED)
     ]
 
     def __post_init__(self) -> None:

@@ -1,8 +1,8 @@
 """The interface to batch schedulers with pilot jobs: a few commands, parsers of their output, and job states.
 
-A *pilot* is a bftrain job on one whole node, in a partition or queue with preemption. It only runs an agent, and the
-scheduler preempts it for any other job. A :class:`PilotBackend` submits, lists and cancels such jobs under one
-scheduler; the common part is in :mod:`bftrain.live.schedulers.pilots`.
+A *pilot* is a bftrain job on one whole node, or on one GPU, in a partition or queue with preemption. It only runs an
+agent, and the scheduler preempts it for any other job. A :class:`PilotBackend` submits, lists and cancels such jobs
+under one scheduler; the common part is in :mod:`bftrain.live.schedulers.pilots`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     state: PilotState
     node: str = ""
-    mark: str = ""  # digest of its submission parameters
+    mark: str = ""  # of its order
     start_s: float = 0.0  # seconds since 1970; for a waiting pilot, the expected start
     end_s: float | None = None  # end time, or time limit
     number: str = ""
@@ -63,7 +63,7 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PilotOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters of a pilot. ``mark`` is their digest: a waiting pilot with another mark is stale."""
+    """The parameters of a pilot. ``mark`` contains their digest: a waiting pilot with another mark is stale."""
 
     name: str
     mark: str
@@ -193,7 +193,7 @@ class CommandRunner:
         except TimeoutError as error:
             raise CommandFailed(argv, _TOO_SLOW, f"did not answer within {self._timeout_s:g} s") from error
         finally:
-            await _ended(transport, process)
+            await _clean_up(transport, process)
         code = process.returncode
         if code:
             error_text = (err or out).decode(errors="replace").strip()
@@ -201,7 +201,8 @@ class CommandRunner:
         return out.decode(errors="replace")
 
 
-async def _ended(transport: asyncio.SubprocessTransport, process: Process) -> None:
+async def _clean_up(transport: asyncio.SubprocessTransport, process: Process) -> None:
+    """Kill a command that still runs, and close its pipes."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -45,7 +45,7 @@ Word = Annotated[str, Meta(pattern=_WORD)]  # may be empty
 
 
 class PollSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of schedulers that are polled: the interval, unless there are hints, and the spool of hooks."""
+    """Settings of schedulers that are polled: the longest interval, the timeout of commands, and the hooks' spool."""
 
     poll_s: Positive = 30.0
     command_timeout_s: Positive = 20.0
@@ -123,7 +123,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str = ""  # the name of the machine
     nodes: frozenset[str] = frozenset()  # all nodes, including nodes that are not ours
     node_kinds: Mapping[str, str] = {}  # the kind of each node of a pool that has one
-    pilots: Mapping[str, int] | None = None  # the number of pilots by state; none where there are no pilots
+    pilots: Mapping[str, int] | None = None  # the number of pilots by state; None for schedulers without pilots
     partitions: tuple[str, ...] = ()  # partitions that cannot preempt pilots
     hooks: HooksView | None = None  # None without a spool
     pools: Mapping[str, PoolView] = {}  # pools by label
@@ -171,7 +171,8 @@ class Scheduler(ABC):
     # Agents are started by people, outlive the daemon and report the kinds of their nodes
     agents_stay: bool = False
     unit: str = NODE  # unit of its names: whole nodes, or single GPUs
-    keep_workers_s: float | None = None  # how long agents without a daemon keep workers (None: indefinitely)
+    # How long agents without a daemon keep workers. None: until they exit; agents that stay: ``patience_s`` of the site
+    keep_workers_s: float | None = None
 
     @property
     def ends_agents(self) -> bool:
@@ -202,7 +203,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     async def give_back(self, nodes: Collection[str]) -> None:
-        """Release nodes that are not needed or to be drained; their agents end. Call ``want`` first."""
+        """Release nodes that are not needed, or are drained; their agents end."""
 
     @abstractmethod
     async def leave(self) -> None:
@@ -258,7 +259,6 @@ def filled(order: AgentOrder, node: str) -> Sequence[str]:
 
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
-_SCHEDULER: Final = "name"  # the key that names it
 
 
 class PoolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -303,7 +303,7 @@ def pools_of(given: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[Po
     pools: list[PoolSettings] = []
     for number, table in enumerate(tables, start=1):
         where = "[scheduler]" if isinstance(given, Mapping) else f"[[scheduler]] number {number}"
-        if not isinstance(table.get(_SCHEDULER), str):
+        if not isinstance(table.get("name"), str):
             raise BadConfig("has no name", where=where, fix='such as name = "slurm"')
         own = {key: table[key] for key in table if key in _POOL_KEYS}
         pool = wire.convert({**own, "table": {key: table[key] for key in table if key not in _POOL_KEYS}}, PoolSettings)
@@ -420,7 +420,7 @@ class SchedulerPools(Scheduler):
             pool.scheduler.hint()
 
     def registered(self, node: str, gpus: int) -> None:
-        """Pass the registration to the pools without pilots."""
+        """Pass the registration to all pools: only pools whose agents stay use it."""
         for pool in self.pools:
             pool.scheduler.registered(node, gpus)
 
@@ -457,7 +457,7 @@ class SchedulerPools(Scheduler):
         return next((pool.scheduler.gpus_of(node) for pool in self.pools if node in pool.nodes), 0.0)
 
     def facts(self) -> SchedulerFacts:
-        """Return what all pools know together; reports of hooks from the first pool that has some."""
+        """Return the facts of all pools together; reports of hooks from the first pool with a spool."""
         each = [(pool, pool.scheduler.facts()) for pool in self.pools]
         commands = [found.commands_a_minute for _, found in each if found.commands_a_minute is not None]
         pilots, limits = Counter[str](), Counter[str]()

@@ -55,7 +55,8 @@ STATES: Final[Mapping[str, PilotState]] = {
 }
 OVER: Final = frozenset({PilotState.TAKEN, PilotState.LEFT})
 SUBSTATES: Final[Mapping[str, PilotState]] = {"91": PilotState.TAKEN, "93": PilotState.FAILED}
-SIGNALLED: Final = frozenset({"143", "137", "271", "265", "-29"})  # exit codes of killed jobs; -29: out of time
+# Exit codes of killed jobs: 128 or 256 plus the signal; -29: out of time
+SIGNALLED: Final = frozenset({"143", "137", "271", "265", "-29"})
 
 TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
     (r"Unknown Job Id|Job has finished|[Ii]nvalid for (the )?state|maintain job history", Trouble.GONE),
@@ -65,7 +66,7 @@ TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
     (r"Bad UID", Trouble.REFUSED),  # rejects root
 )
 _NODES: Final = Command(argv=("pbsnodes", "-a"))
-_HIGH: Final = 150  # jobs of queues with this priority or more preempt other jobs
+_HIGH: Final = 150  # PBS's default of preempt_queue_prio: jobs of queues with this Priority or more preempt others
 _JOBS_PER_QUERY: Final = 50  # jobs per query by name
 _REMEMBERED: Final = 200  # finished jobs kept
 
@@ -98,7 +99,7 @@ class Pbs(PilotBackend):
     cancels = ("qdel",)
     troubles = TROUBLES
     avoids = False  # jobs can request nodes, but not exclude nodes
-    commands = (2, 2, 2)  # commands of a poll, of the plans and of the limits
+    commands = (2, 2, 2)
 
     def __init__(self, settings: PbsSettings) -> None:
         self._settings = settings
@@ -197,7 +198,7 @@ def _preemption(name: str, queues: Mapping[str, Attributes], scheds: Mapping[str
     sched = sched or scheds.get("default", {})
     high = int(sched.get("preempt_queue_prio", _HIGH))
     express = {one for one, queue in queues.items() if int(queue.get("Priority", 0)) >= high}
-    where, fix = f"queue '{name}'", "see the tutorial 'Beside PBS', and 'qmgr -c \"list sched\"'"
+    where, fix = f"queue '{name}'", "see docs/how-to/live.md#pbs, and 'qmgr -c \"list sched\"'"
     if name in express:
         raise NotAvailable(
             f"its jobs preempt other jobs: its Priority is at least {high}, preempt_queue_prio", where=where, fix=fix

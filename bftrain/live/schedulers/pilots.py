@@ -94,7 +94,7 @@ class PolledScheduler(Scheduler):
         """Apply reports of hooks."""
 
     def _retry_s(self, failures: int) -> float:
-        """Return the seconds until the next poll after that many failed polls in a row, less one."""
+        """Return the seconds until the next poll, after a failed poll that followed ``failures`` failed ones."""
         return min(timeouts.TIMEOUTS.scheduler_retry_most_s, self._polls.poll_s * 2.0**failures)
 
     def facts(self) -> SchedulerFacts:
@@ -170,7 +170,7 @@ class NodeWatch(PolledScheduler):
     ``read`` parses the idle nodes in the output of ``command``; ``remedy`` helps if that command is missing.
     """
 
-    keep_workers_s: float | None = 0.0  # no daemon stops workers when a job starts, so agents do it
+    keep_workers_s: float | None = 0.0  # without the daemon, nothing else stops workers when a job starts
 
     def __init__(
         self,
@@ -282,7 +282,8 @@ class PilotJobs(PolledScheduler):
         )
         self.unit = batch.unit
         self._batch, self._settings, self._site = batch, settings, site
-        self._without = self._nodes = frozenset[str]()  # nodes to avoid; all known nodes
+        self._without: frozenset[str] = frozenset()  # drained nodes, by their operators
+        self._nodes: frozenset[str] = frozenset()  # all known nodes
         self._stock, self._busy = PilotPolicy(settings, together=batch.together), asyncio.Lock()
         self._announced: dict[str, float | None] = {}  # node -> expected time of its loss
         self._known: dict[str, Pilot] = {}
@@ -427,7 +428,7 @@ class PilotJobs(PolledScheduler):
             return await self._look_and_act(self._batch.script(agent, self._site))
 
     async def _look_and_act(self, script: str) -> float:
-        """Look and act; return when to look again at the latest."""
+        """List pilots, post changes, submit and cancel; return the seconds until the next poll at the latest."""
         now = time.monotonic()
         await self._learn_limits(now)
         pilots = await self._listed()
@@ -605,7 +606,8 @@ class PilotJobs(PolledScheduler):
             if node not in before:
                 reasons.setdefault(why, []).append(node)
         for why, drained in reasons.items():
-            self._post(Remark(text=f"{self.name} drains {fold(drained)} ({why}): tasks leave, and it is given back"))
+            what = f"{self.name} drains {fold(drained)} ({why})"
+            self._post(Remark(text=f"{what}: tasks leave, and nodes are given back"))
 
     async def _pause(self, seconds: float, *, listen: bool) -> None:
         await super()._pause(seconds, listen=listen)

@@ -59,14 +59,14 @@ class PilotMoves(msgspec.Struct, frozen=True, kw_only=True):
     again_s: float = LATER
 
 
-class _SeenPilot(msgspec.Struct, kw_only=True):
+class _SortedPilots(msgspec.Struct, kw_only=True):
     alive: int
     waiting: dict[str, list[Pilot]]  # mark -> waiting pilots
-    stale: list[Pilot]  # waiting pilots with outdated parameters
-    holding: list[Pilot]
-    stopped: list[Pilot]  # suspended pilots that block a node in use
-    leaving: int  # pilots with nodes that are exiting or cancelled
-    parting: int  # waiting pilots that are cancelled
+    stale: list[Pilot] = []  # waiting pilots with outdated parameters
+    holding: list[Pilot] = []
+    stopped: list[Pilot] = []  # suspended pilots that block a node in use
+    leaving: int = 0  # number of pilots with nodes that are exiting or cancelled
+    cancelled: int = 0  # number of waiting pilots that are cancelled
 
 
 class PilotPolicy:
@@ -164,7 +164,7 @@ class PilotPolicy:
         while self._sent and self._sent[0] <= now_s - self._window_s:
             self._sent.popleft()
         self._learn(now_s, wall_s, pilots)
-        seen = self._sorted_out(now_s, pilots, marks)
+        seen = self._sort(now_s, pilots, marks)
         self._adapt(now_s, seen)
         spare = self._settings.reserve + _startable(others, (idle or 0) + len(seen.holding) + seen.leaving)
         budget = self._budget(seen, idle, spare)
@@ -216,19 +216,18 @@ class PilotPolicy:
         self._failing += 1
         self._failed_at_s = wall_s
 
-    def _sorted_out(self, now_s: float, pilots: Iterable[Pilot], marks: Iterable[str]) -> _SeenPilot:
+    def _sort(self, now_s: float, pilots: Iterable[Pilot], marks: Iterable[str]) -> _SortedPilots:
         alive = [pilot for pilot in pilots if pilot.state in ALIVE]
         self._cancelled = {
             pilot.id: self._cancelled[pilot.id]
             for pilot in alive
             if self._cancelled.get(pilot.id, -math.inf) > now_s - _CANCEL_AGAIN_S
         }
-        waiting: dict[str, list[Pilot]] = {mark: [] for mark in marks}
-        seen = _SeenPilot(alive=len(alive), waiting=waiting, stale=[], holding=[], stopped=[], leaving=0, parting=0)
+        seen = _SortedPilots(alive=len(alive), waiting={mark: [] for mark in marks})
         for pilot in alive:
             if pilot.state is PilotState.ENDING or pilot.id in self._cancelled:
                 seen.leaving += pilot.state is not PilotState.WAITING
-                seen.parting += pilot.state is PilotState.WAITING
+                seen.cancelled += pilot.state is PilotState.WAITING
             elif pilot.state is PilotState.WAITING:
                 seen.waiting.get(pilot.mark, seen.stale).append(pilot)
             elif pilot.state is PilotState.STOPPED:
@@ -237,7 +236,7 @@ class PilotPolicy:
                 seen.holding.append(pilot)
         return seen
 
-    def _adapt(self, now_s: float, seen: _SeenPilot) -> None:
+    def _adapt(self, now_s: float, seen: _SortedPilots) -> None:
         """Adapt the number of waiting pilots to the number of recent starts."""
         started: set[str] = set()
         if self._held is not None:
@@ -260,7 +259,7 @@ class PilotPolicy:
         self._aims = aims
         self._adapted_s = {mark: self._adapted_s.get(mark, now_s) for mark in aims}
 
-    def _budget(self, seen: _SeenPilot, idle: int | None, spare: int) -> int:
+    def _budget(self, seen: _SortedPilots, idle: int | None, spare: int) -> int:
         most = min(self._settings.max_nodes or LATER, self._wanted, self._limits.running)
         # Suspended pilots count as submitted
         most = min(most, self._limits.submitted - len(seen.stopped))
@@ -289,8 +288,8 @@ class PilotPolicy:
                         budget -= 1
         return tuple(targets)
 
-    def _submits(self, now_s: float, seen: _SeenPilot, budget: int, targets: Sequence[int]) -> tuple[int, ...]:
-        waiting = sum(map(len, seen.waiting.values())) + len(seen.stale) + seen.parting
+    def _submits(self, now_s: float, seen: _SortedPilots, budget: int, targets: Sequence[int]) -> tuple[int, ...]:
+        waiting = sum(map(len, seen.waiting.values())) + len(seen.stale) + seen.cancelled
         commands = max(0, self._most - len(self._sent))
         left = min(_whole(self._limits.submitted - seen.alive), _whole(budget - waiting))
         if now_s < self._resume_at or (now_s < self._ceiling_until and seen.alive >= self._ceiling):

@@ -324,7 +324,7 @@ _QOS: Final = (
 _RUNNING_LIMITS: Final = frozenset({"GrpJobs", "MaxJobs", "MaxJobsPU", "MaxJobsPA"})
 _SUBMITTED_LIMITS: Final = frozenset({"GrpSubmit", "MaxSubmit", "MaxSubmitPU", "MaxSubmitPA"})
 _NODE_LIMITS: Final = frozenset({"GrpTRES", "MaxTRESPU"})
-_PILOT_TRES: Final = {NODE: ("node",), GPU: ("node", "gres/gpu")}  # GRES per pilot
+_PILOT_TRES: Final = {NODE: ("node",), GPU: ("node", "gres/gpu")}  # a pilot takes one of each of these resources
 _PAIR: Final = re.compile(r"(?:^| )(\w+)=(\S*)")
 _SETTING: Final = re.compile(r"^(\w+) += (.*)$", re.MULTILINE)
 

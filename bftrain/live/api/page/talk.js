@@ -25,7 +25,7 @@ export const ask = async (path) => {
 };
 
 // Follows the live run. `hears` has: begun() before the first update of a stream, which has all; updated(update);
-// lost(why) when there is no contact; refused() when the token is none. Gives look(span), again() and stop().
+// lost(why) when there is no contact; refused() when the token is wrong. Returns look(span) and begin().
 export const follow = (span, hears) => {
   let current = null, timer = 0, failures = 0, stopped = false;
 

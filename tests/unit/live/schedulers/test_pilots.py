@@ -262,7 +262,7 @@ async def test_a_drained_node_is_to_be_left_and_gets_no_pilot_until_it_is_resume
         await stage.until(lambda: len(stage.idle_nodes()) == 3, "all are ours")
         drained.update(n1="draining, disk", n2="draining, disk", n9="drained, not ours")
         await stage.until(lambda: stage.scheduler.to_leave() == {"n1", "n2"}, "they are to be left")
-        assert stage.remarks() == "toy drains n[1-2] (draining, disk): tasks leave, and it is given back"
+        assert stage.remarks() == "toy drains n[1-2] (draining, disk): tasks leave, and nodes are given back"
         await stage.scheduler.give_back({"n1", "n2"})
         await stage.until(lambda: set(stage.idle_nodes()) == {"n3"}, "they are given back")
         await stage.until(lambda: stage.toy.count(PilotState.WAITING) >= 2, "the stock is there again")
