@@ -1,17 +1,17 @@
-// Pictures over time: who holds how many nodes, stacked, below the line of the pool; and the speed of all tasks.
+// Charts over time: the nodes of each task, stacked, below the line of available nodes; and the speed of all tasks.
 
 import * as words from "./words.js";
 
 const LEFT = 46, RIGHT = 8, TOP = 8, BOTTOM = 24;
-const BANDS = 8; // tasks with a band of their own, as many as there are hues; the smallest of more are put together
-const LABEL = 16; // pixels that a band needs for a name in it
-const EDGED = 4; // pixels; lower bands would be nothing but their edges
+const BANDS = 8; // tasks with a band of their own, one for each hue; the remaining tasks share a band
+const LABEL = 16; // pixels: minimum height of a band with a name
+const EDGED = 4; // pixels: minimum height of a band with edges
 const DRAG = 5;
-const YOUNGEST = 10; // a picture shows no less than this part of its span
+const YOUNGEST = 10; // a chart of a young run shows at least its span divided by this
 const OTHERS = 0;
 const TICKS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800];
 
-// Neighbours meet at a pixel's edge, or a fine line of the ground would shine through
+// Rounded to device pixels: otherwise the background would shine through between neighbours
 const edgeAt = (x) => Math.round(x * (devicePixelRatio || 1)) / (devicePixelRatio || 1);
 const roundUp = (number) => {
   if (number <= 0) return 1;
@@ -21,7 +21,7 @@ const roundUp = (number) => {
 
 export const charts = (sizes, speeds, tools) => {
   let cells = [], span = 600, width_s = 1, now = 0, part = null, at = null, drag = null;
-  const known = new Map(); // begin of a cell -> it
+  const known = new Map(); // start of a cell -> the cell
 
   const update = (history, now_s, anew) => {
     if (anew) known.clear();
@@ -35,7 +35,7 @@ export const charts = (sizes, speeds, tools) => {
       cells = [...known.values()].sort((a, b) => a.begin_s - b.begin_s);
     }
   };
-  // A run that is younger than what could be looked at fills the picture all the same
+  // The chart starts with the run if that is younger than the span
   const shown = () => part ?? [Math.min(now - span / YOUNGEST, Math.max(now - span, cells[0]?.begin_s ?? now)), now];
   const within = () => {
     const [from, to] = shown();
@@ -85,7 +85,7 @@ export const charts = (sizes, speeds, tools) => {
     }
     const room = Math.max(2, Math.floor((width - LEFT - RIGHT) / 84));
     const every = TICKS.find((tick) => (to - from) / tick <= room) ?? 345600;
-    const shift = new Date(1000 * to).getTimezoneOffset() * 60; // days begin where we are
+    const shift = new Date(1000 * to).getTimezoneOffset() * 60; // days start at local midnight
     pen.textAlign = "center";
     pen.textBaseline = "top";
     for (let time = Math.ceil((from - shift) / every) * every + shift; time <= to; time += every) {
@@ -105,7 +105,7 @@ export const charts = (sizes, speeds, tools) => {
     pen.restore();
   };
   const ends = (cell) => Math.min(cell.begin_s + width_s, now);
-  // Draws a line of steps; where nothing is known it is broken
+  // Draws a line of steps, with gaps where no data exists
   const steps = ({ pen, x, y }, seen, value) => {
     pen.beginPath();
     let last = null;
@@ -150,7 +150,7 @@ export const charts = (sizes, speeds, tools) => {
       hair(picture);
     });
   };
-  // A thin line between two bands, so that they are told apart whatever their colours
+  // A thin line between two bands separates similar colours
   const edge = (picture, seen, stacked, band) => {
     const { pen, x, y } = picture;
     pen.strokeStyle = tools.colour("page");
@@ -164,7 +164,7 @@ export const charts = (sizes, speeds, tools) => {
     });
     pen.stroke();
   };
-  // A band's name stands in its longest stretch of one size, if there is room
+  // The name of a band is drawn in its longest stretch of constant size, if there is room
   const names = ({ pen, x, y }, seen, stacked, own) => {
     pen.font = `600 12px ${tools.font()}`;
     pen.textAlign = "center";
@@ -223,12 +223,12 @@ export const charts = (sizes, speeds, tools) => {
     drawSizes(seen);
     drawSpeeds(seen);
     const last = seen.at(-1);
-    const told = last ? `now ${words.counted(last.pool, "node")}, ${words.count(last.speed)} samples per second` : "nothing is known yet";
-    sizes.setAttribute("aria-label", `Nodes over time by task: ${told}. Arrow keys tell of each moment.`);
-    speeds.setAttribute("aria-label", `Speed over time: ${told}. Arrow keys tell of each moment.`);
+    const told = last ? `now ${words.counted(last.pool, "node")}, ${words.count(last.speed)} samples per second` : "no data yet";
+    sizes.setAttribute("aria-label", `Nodes over time by task: ${told}. Arrow keys describe each moment.`);
+    speeds.setAttribute("aria-label", `Speed over time: ${told}. Arrow keys describe each moment.`);
   };
 
-  // -- looking
+  // -- pointer and keyboard
 
   const cellAt = (time) => cells.find((cell) => time >= cell.begin_s && time < cell.begin_s + width_s);
   const told = (cell) => {

@@ -1,4 +1,4 @@
-// How long the finished tasks took: a cumulative picture, and means by campaign.
+// Durations of finished tasks: a cumulative chart, and means by campaign.
 
 import * as words from "./words.js";
 
@@ -21,7 +21,7 @@ export const completed = (canvas, tools) => {
     const all = sorted(done.map(took)), stops = mean(done.map((task) => task.preemptions + task.rescales));
     return `${words.counted(done.length, "task")}: done ${long(mean(all))} after submission on average, half within ${long(at(all, 0.5))}, 95 % within ${long(at(all, 0.95))}; first nodes after ${long(mean(done.map(waited)))}; ${words.count(stops)} changes of nodes per task.`;
   };
-  // The means of each campaign; start-ups are what a preemption costs
+  // The means of each campaign; a start-up is the overhead of a preemption
   const campaigns = () => {
     const found = new Map();
     for (const task of done) found.set(task.campaign, [...(found.get(task.campaign) ?? []), task]);

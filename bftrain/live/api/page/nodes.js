@@ -1,9 +1,9 @@
-// The grid of nodes: one square a node, as large as there is room for; colour is who holds it, form is its state.
+// The grid of nodes: one square per node, as large as fits; its colour is the task, its shape the state.
 
 import { ofNodes } from "./words.js";
 
 const STATES = ["used", "free", "draining", "drained", "away"];
-const WORDS = { used: "used", free: "unused", draining: "being left", drained: "drained", away: "not ours now" };
+const WORDS = { used: "used", free: "unused", draining: "being vacated", drained: "drained", away: "not available now" };
 const HEIGHT = 250, LARGEST = 62, SMALLEST = 5, NAMED = 44;
 const natural = new Intl.Collator("en", { numeric: true });
 
@@ -58,7 +58,7 @@ export const grid = (canvas, tools) => {
       if (state !== "free" || side > 8) pen.stroke();
       pen.setLineDash([]);
     }
-    if (state === "drained" || state === "draining") { // crossed out, whatever its colour
+    if (state === "drained" || state === "draining") { // crossed out
       pen.strokeStyle = state === "drained" ? colour("ink") : colour("page");
       pen.lineWidth = side > 14 ? 2 : 1;
       pen.beginPath();
@@ -93,7 +93,7 @@ export const grid = (canvas, tools) => {
       pen.strokeRect(x, y, side, side);
     }
     const said = counts().filter(([, , number]) => number).map(([, words, number]) => `${number} ${words}`).join(", ");
-    canvas.setAttribute("aria-label", `${ofNodes(`${all} nodes`)}: ${said || "none"}. Arrow keys tell of each.`);
+    canvas.setAttribute("aria-label", `${ofNodes(`${all} nodes`)}: ${said || "none"}. Arrow keys describe each.`);
   };
   const words = (index) => {
     const name = order[index], [state, task] = nodes.get(name), kind = kinds.get(name);

@@ -1,4 +1,4 @@
-// What the status page of a live run does: it hears updates and shows them. Nothing is fetched but from where it came.
+// The status page of a live run: receives updates and shows them. All data comes from the server of the page.
 
 import { charts } from "./charts.js";
 import { completed } from "./completed.js";
@@ -27,9 +27,9 @@ const light = (hex) => {
   const [r, g, b] = parts.map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 };
-const on = (hex) => (light(hex) > 0.18 ? "#0b0e10" : "#ffffff"); // what can be read on it
+const on = (hex) => (light(hex) > 0.18 ? "#0b0e10" : "#ffffff"); // a text colour that is readable on it
 
-const slots = new Map(); // number of a task -> its hue: the first that no other one has that is looked at
+const slots = new Map(); // number of a shown task -> its hue
 const hueOf = (number) => `hue${(slots.get(number) ?? number) % HUES}`;
 const name = (number) => (number === 0 ? "other tasks" : names.get(number) ?? tasks.get(number)?.name ?? `#${number}`);
 const settleHues = (banded, others) => { // no two tasks in the key share a hue; others may
@@ -69,7 +69,7 @@ const tip = (lines, x, y, spoken) => {
   if (spoken) $("spoken").textContent = lines.join(", ");
 };
 
-// -- what is known
+// -- the current state
 
 let status = null, day = "", tasks = new Map(), names = new Map(), more = 0, feed = [], anew = true;
 const tools = {
@@ -92,13 +92,13 @@ const redraw = () => {
 };
 const text = (id, value) => { const item = $(id); if (item.textContent !== value) item.textContent = value; };
 const hide = (id, hidden) => { $(id).hidden = hidden; };
-// What the page says by itself, before anything of a task stands in it
+// Replaces "node" in the fixed texts of the page, before it shows names of tasks
 const renameNodes = () => {
   const texts = document.createTreeWalker($("shown"), NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) texts.currentNode.data = words.ofNodes(texts.currentNode.data);
 };
 
-// -- what is shown
+// -- drawing
 
 const drawCards = () => {
   const { pool, used, drained, agents, running, waiting, paused, over, speed, decision, now_s: now } = status;
@@ -126,7 +126,7 @@ const drawHead = () => {
   text("state", `${status.state} for ${words.duration(status.now_s - status.since_s)}`);
   hide("state", false);
   $("state").className = `badge ${status.state === "running" ? "good" : status.state === "broken" ? "bad" : ""}`;
-  text("about", `bftrain ${status.version} as ${status.user}, beside ${status.scheduler}; ${status.policy ? `policy ${status.policy}` : `solver ${status.solver}, objective ${status.objective}`}`);
+  text("about", `bftrain ${status.version} as ${status.user}, with ${status.scheduler}; ${status.policy ? `policy ${status.policy}` : `solver ${status.solver}, objective ${status.objective}`}`);
   document.title = `${contact ? "" : "(lost) "}${words.ofNodes(`${status.used}/${status.pool} nodes`)}, ${status.site}`;
 };
 const item = (kind, className, content = "") => Object.assign(document.createElement(kind), { className, textContent: content });
@@ -231,7 +231,7 @@ const drawDays = () => {
   const most = Math.max(1e-9, ...days.map((one) => one.node_s));
   $("days").replaceChildren(...days.map((one, index) => {
     const entry = item("li", ""), column = item("span", "column"), date = new Date(`${one.day}T12:00:00`);
-    const plain = days.length > 5 && index < days.length - 1; // there is little room: today tells the month
+    const plain = days.length > 5 && index < days.length - 1; // little room: only today shows the month
     column.style.height = `${(75 * one.node_s) / most}%`;
     entry.title = `${one.day}: ${words.nodeHours(one.node_s)} node-hours, ${words.count(one.samples)} samples`;
     entry.append(item("span", "amount", words.nodeHours(one.node_s)), column, item("span", "day", words[plain ? "dayOfMonth" : "day"](date / 1000)));
@@ -286,7 +286,7 @@ const draw = () => {
   anew = false;
 };
 
-// -- what is heard
+// -- updates
 
 const USAGE_S = 60;
 let usedAt = 0;

@@ -1,10 +1,10 @@
-// Talking to the live run: one stream of updates, begun again whenever it ends; the token stands in its headers.
+// The connection to the live run: a stream of updates, reopened whenever it ends. Requests have the token in a header.
 
 const STORE = "bftrain token";
-const QUIET_MS = 8000; // an update comes each second: after so long without one nobody is there
+const QUIET_MS = 8000; // updates arrive every second: after this time without one, the connection counts as lost
 const AGAIN_MS = [500, 1000, 2000, 4000, 8000, 15000];
 
-// The token comes in the part of the address that is never sent, and leaves the address bar at once
+// The token is in the fragment of the address, which browsers never send, and is removed from the address bar
 export const takeToken = () => {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
   if (given === null) return false;
@@ -17,14 +17,14 @@ export const hasToken = () => sessionStorage.getItem(STORE) !== null;
 
 const headers = () => (hasToken() ? { authorization: `Bearer ${sessionStorage.getItem(STORE).replace(/[^\x21-\x7e]/g, "")}` } : {});
 
-// Asks once, and gives what was answered
+// Sends one request; returns the JSON of the answer
 export const ask = async (path) => {
   const response = await fetch(path, { headers: headers(), cache: "no-store" });
   if (!response.ok) throw new Error(response.statusText);
   return response.json();
 };
 
-// Follows the live run. `hears` has: begun() before the first update of a stream, which has all; updated(update);
+// Follows the live run. `hears` has: begun() before the first update of a stream, which is complete; updated(update);
 // lost(why) when there is no contact; refused() when the token is wrong. Returns look(span) and begin().
 export const follow = (span, hears) => {
   let current = null, timer = 0, failures = 0, stopped = false;
@@ -35,7 +35,7 @@ export const follow = (span, hears) => {
     for (;;) {
       quiet();
       const { value, done } = await reader.read();
-      if (done) throw new Error("it ended");
+      if (done) throw new Error("the stream ended");
       text += value;
       const parts = text.split("\n\n");
       text = parts.pop();
@@ -55,7 +55,7 @@ export const follow = (span, hears) => {
     let watchdog = 0;
     const quiet = () => {
       clearTimeout(watchdog);
-      watchdog = setTimeout(() => mine.abort(new Error("nothing was heard")), QUIET_MS);
+      watchdog = setTimeout(() => mine.abort(new Error("no update arrived")), QUIET_MS);
     };
     try {
       quiet();
@@ -71,7 +71,7 @@ export const follow = (span, hears) => {
       if (!response.ok) throw new Error((await response.json()).error.what);
       await read(response, quiet);
     } catch (error) {
-      if (mine !== current || stopped) return; // another one was begun meanwhile
+      if (mine !== current || stopped) return; // a newer connection replaced this one
       hears.lost(error.message);
       timer = setTimeout(connect, AGAIN_MS[Math.min(failures++, AGAIN_MS.length - 1)]);
     } finally {

@@ -1,4 +1,4 @@
-// Figures in words, for people who read.
+// Formats figures as text.
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const fine = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
@@ -6,7 +6,7 @@ const time = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digi
 const date = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 
 export const count = (number) => (Math.abs(number) >= 100 ? whole : fine).format(number);
-// Where single GPUs are handed out, the server counts each as a node
+// If the unit is a GPU, the server counts each GPU as a node
 let noun = "node";
 export const callNodes = (unit) => { if (unit === "gpu") noun = "GPU"; };
 export const ofNodes = (text) => (noun === "node" ? text : text.replace(/(?<![\w-])node(?=s?\b)/gi, noun));
@@ -16,7 +16,7 @@ export const short = (number) => {
   const unit = LARGE.find(([size]) => Math.abs(number) >= size);
   return unit ? `${fine.format(number / unit[0])} ${unit[1]}` : count(number);
 };
-// A figure at an axis, where there is little room
+// A figure at an axis, with little room
 export const tick = (number) => (number >= 1e4 && number < 1e6 ? `${fine.format(number / 1e3)} k` : short(number));
 export const percent = (share) => `${Math.floor(100 * share + 1e-9)} %`;
 export const nodeHours = (seconds) => {
