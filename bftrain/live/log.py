@@ -66,10 +66,8 @@ class LineFormatter(logging.Formatter):
         if self._form == "json":
             at = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
             return json.dumps({"time": at, "level": level, "text": text}, ensure_ascii=False)
-        # Tasks and schedulers may say anything: no terminal sequences, and no lines that look like log lines
-        parts = [
-            "".join(one if one.isprintable() or one == "\t" else "\ufffd" for one in line) for line in text.splitlines()
-        ]
+        # Texts of tasks and schedulers must not control the terminal, or look like further log lines
+        parts = [without_control_characters(line) for line in text.splitlines()]
         if self._for_journald and self._form == "text":
             priority = 4 if level == "warning" else 6  # syslog priorities
             return "\n".join(f"<{priority}>{part}" for part in parts or [""])
@@ -77,6 +75,11 @@ class LineFormatter(logging.Formatter):
         if self._form == "demo":
             return f"{record.relativeCreated / 1000:7.1f} s  {text}"
         return f"{moment.astimezone().isoformat(sep=' ', timespec='seconds')} {level}: {text}"
+
+
+def without_control_characters(line: str) -> str:
+    """Return a line that cannot control a terminal; tabs are kept."""
+    return "".join(one if one.isprintable() or one == "\t" else "\ufffd" for one in line)
 
 
 def log_to_stderr(form: LogFormat, level: int) -> logging.Handler:

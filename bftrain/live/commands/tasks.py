@@ -265,7 +265,7 @@ def clock(time_s: float) -> str:
 
 
 def committed_in_words(task: TaskView) -> str:
-    """Return up to where the work survives the loss of all nodes, and why."""
+    """Return the last step that survives the loss of all nodes, and where its state is."""
     if not task.committed_step:
         return ""
     where = "copied to another node" if task.copied_step == task.committed_step else "on disk"
@@ -409,6 +409,7 @@ class _LogReader:
             self.print(file.name, lines[-self._last :] if fresh and self._last else lines)
 
     def print(self, name: str, lines: list[bytes]) -> None:
+        from bftrain.live.log import without_control_characters
         from bftrain.values import wire
 
         where = name.removesuffix(".log")
@@ -416,24 +417,20 @@ class _LogReader:
         if self._out.json:
             found = [wire.encode({"worker": where, "line": text}).decode() for text in texts]
         else:
-            found = [f"{where}: {_shown(text)}" for text in texts]
+            shown = (without_control_characters(text.rstrip("\r")) for text in texts)
+            found = [f"{where}: {text}" for text in shown]
         if found:
             click.echo("\n".join(found))
 
 
-def _shown(text: str) -> str:
-    """Return the text without terminal control sequences."""
-    text = text.rstrip("\r")
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() or one == "\t" else "\ufffd" for one in text)
-
-
 _GROUPINGS: Final = ("user", "project", "campaign", "month", "day", "task")
-_COLUMNS: Final = ("node_s", "gpu_s", "samples", "energy_j")
-_HEADS: Final = ("node-hours", "GPU-hours", "samples", "kWh")
-_UNITS: Final = (3600.0, 3600.0, 1.0, 3.6e6)
-_DIGITS: Final = (2, 2, 0, 2)
+# Field of a row -> its heading, its unit, and the number of decimals
+_SUMS: Final = {
+    "node_s": ("node-hours", 3600.0, 2),
+    "gpu_s": ("GPU-hours", 3600.0, 2),
+    "samples": ("samples", 1.0, 0),
+    "energy_j": ("kWh", 3.6e6, 2),
+}
 
 
 @click.command(
@@ -453,21 +450,23 @@ def usage(by: str, since: float | None, client: Client, out: Output, *, as_csv: 
     rows = client.usage(by, day)
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow((by, *_COLUMNS))
-        writer.writerows((row.of, *(getattr(row, name) for name in _COLUMNS)) for row in rows)
+        writer.writerow((by, *_SUMS))
+        writer.writerows((row.of, *(getattr(row, name) for name in _SUMS)) for row in rows)
         return
     out.result(rows, lambda: table("", *_laid_out(by, rows)))
 
 
 def _laid_out(by: str, rows: Sequence[UsageRow]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return header and rows, with the sum as the last row; GPU and energy columns only if the site has them."""
-    sums = [sum(getattr(row, name) for row in rows) for name in _COLUMNS]
-    values = [(row.of or "none", [getattr(row, name) for name in _COLUMNS]) for row in rows]
+    sums = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
+    values = [(row.of or "none", {name: getattr(row, name) for name in _SUMS}) for row in rows]
     if len(rows) > 1:
         values.append(("all", sums))
-    shown = [place for place in range(len(_COLUMNS)) if _HEADS[place] in {"node-hours", "samples"} or sums[place]]
-    laid_out = [(of, *(f"{row[place] / _UNITS[place]:,.{_DIGITS[place]}f}" for place in shown)) for of, row in values]
-    return (by, *(_HEADS[place] for place in shown)), laid_out
+    shown = {name: form for name, form in _SUMS.items() if name in {"node_s", "samples"} or sums[name]}
+    lines = [
+        (of, *(f"{row[name] / unit:,.{digits}f}" for name, (_, unit, digits) in shown.items())) for of, row in values
+    ]
+    return (by, *(head for head, _, _ in shown.values())), lines
 
 
 _TASKS: Final = "bftrain.live.commands.tasks"

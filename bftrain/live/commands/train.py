@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _EVERY_S: Final = 2.0  # interval of progress lines
 _POLL_S: Final = 0.1
 _CHANGING: Final = {"start": "starting", "grow": "growing", "shrink": "shrinking"}
-_REST_S: Final = 5.0  # time at each size of the default schedule
+_REST_S: Final = 5.0  # time between the changes of the default schedule
 _LARGEST: Final = 4  # default maximum size
 _WARMING_S: Final = 180.0
 _RESTART: Final = "process"  # launcher that starts a script again at each size
@@ -79,7 +79,7 @@ def takes_a_script(function: F) -> F:
     "--script",
     "changes",
     metavar="SIZE@SECONDS,...",
-    help="Sizes and their start in seconds [MIN, MAX, MIN, 5 seconds each].",
+    help="Sizes and their start in seconds [MIN, after 5 s MAX, after 10 s MIN].",
 )
 @click.option(
     "--for", "limit_s", type=DurationType(min=0, min_open=True), help="Stop after this time [when the script exits]."
@@ -366,7 +366,7 @@ class TrialLogs:
     type=DurationType(min=0, min_open=True),
     default=60.0,
     show_default=True,
-    help="Seconds to wait for them.",
+    help="Seconds to wait for these steps.",
 )
 @prints_results
 def check(
