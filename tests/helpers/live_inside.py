@@ -399,7 +399,8 @@ async def decided(daemon: LiveDaemon) -> None:
     """Wait until all that happened so far was decided."""
     await asyncio.sleep(0)  # what came from other threads and what is looked over soon
     loop = daemon.decision_loop
-    await until(lambda: not (loop._request or loop._next or loop._waiting or daemon._box), "a decision")  # noqa: SLF001 - there is no public view of it
+    # There is no public view of it
+    await until(lambda: not (loop._request or loop._next or loop._waiting or daemon._inbox), "a decision")  # noqa: SLF001
 
 
 def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:

@@ -81,8 +81,8 @@ class LiveDaemon:
         self._clock_behind = False
         self._decided_at = time.monotonic()  # last event that could move nodes between tasks; measurements do not count
         self._loop = asyncio.get_running_loop()
-        self._box: deque[dict[str, Any]] = deque()  # messages from other threads
-        self._box_noticed = False
+        self._inbox: deque[dict[str, Any]] = deque()  # messages from other threads
+        self._inbox_due = False  # whether the loop will read them
         self._turned: set[str] = set()  # tasks with new or lost processes since the last write of progress
         self._ticking: asyncio.Task[None] | None = None
         self._restoring: list[asyncio.Task[None]] = []
@@ -272,17 +272,17 @@ class LiveDaemon:
 
     def tell(self, message: dict[str, Any]) -> None:
         """Receive a message from any thread."""
-        self._box.append(message)
-        if not self._box_noticed:
-            self._box_noticed = True
-            self._loop.call_soon_threadsafe(self._empty_box)
+        self._inbox.append(message)
+        if not self._inbox_due:
+            self._inbox_due = True
+            self._loop.call_soon_threadsafe(self._read_inbox)
 
-    def _empty_box(self) -> None:
-        self._box_noticed = False
+    def _read_inbox(self) -> None:
+        self._inbox_due = False
         events: list[Event] = []
         agents: list[tuple[str, bool]] = []
-        while self._box:
-            message = self._box.popleft()
+        while self._inbox:
+            message = self._inbox.popleft()
             match message["type"]:
                 case "registered" | "gone":
                     self._on_agent(message)
@@ -398,7 +398,7 @@ class LiveDaemon:
         return True
 
     def want(self) -> None:
-        """Report to the scheduler the number of usable nodes, and the nodes to avoid."""
+        """Report to the scheduler how many nodes tasks can use, in total and by kind, and the drained nodes."""
         by_kind = {pool.kind: self._usable(pool.kind) for pool in self.site.pools if pool.kind}
         self.node_manager.want(self._usable(), self.task_store.drained, by_kind)
 

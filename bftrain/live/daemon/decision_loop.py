@@ -1,9 +1,9 @@
 """DecisionLoop: applies events, returns nodes immediately, and decides in a solver thread.
 
-Urgent events (departures, finished tasks, owners' requests to stop) are applied at any time. All other events (joining
-nodes, new tasks, measurements) wait while a solver runs, which keeps its answer valid. An answer to an outdated problem
-is dropped and solved again; after several attempts, the fallback answers. Each decision therefore follows from all
-earlier events in the journal, and a re-run of the journal reproduces it.
+Urgent events (departures, finished and failed tasks, owners' requests to stop) are applied at any time. All other
+events (joining nodes, new and resumed tasks, measurements) wait while a solver runs, which keeps its answer valid. An
+answer to an outdated problem is dropped and solved again; after several attempts, the fallback answers. Each decision
+therefore follows from all earlier events in the journal, and a re-run of the journal reproduces it.
 
 Departure orders are sent before they are written: after a crash, scheduler and agents report the departures again. A
 decision is written before it is ordered, so the journal knows every running task.
@@ -142,7 +142,7 @@ class DecisionLoop:
         events = tuple(unchecked(event, time_s=now) for event in self._waiting)  # only checked when they were made
         self._waiting.clear()
         actions = self._harvester.absorb(*events)
-        if not self._ordered(actions) or not self._guarded(lambda: self._absorbed(events), Exception):
+        if not self._ordered(actions) or not self._guarded(lambda: self._absorbed(events)):
             return
         due = self._store.due()
         written = self.perform(lambda: self._journal.append_events(events, due, sync=sync), self._tasks.written)
@@ -162,19 +162,17 @@ class DecisionLoop:
         self._observe("events", events)
 
     def _ordered(self, actions: Sequence[Action]) -> bool:
-        def order() -> None:
-            self._launchers.carry_out(actions, vacating=self._nodes.vacating)
+        """Send orders to the launchers; return whether the loop continues."""
+        return not actions or self._guarded(lambda: self._launchers.carry_out(actions, vacating=self._nodes.vacating))
 
-        return not actions or self._guarded(order, Exception)
+    def _guarded(self, step: Callable[[], None]) -> bool:
+        """Run a step; return whether the loop continues.
 
-    def _guarded(self, step: Callable[[], None], caught: type[Exception] = BftrainError) -> bool:
-        """Run a step, and stop the loop if it fails: journal and memory would differ; the next start recovers.
-
-        ``caught`` is Exception where launchers of other packages are called.
+        After a failure, journal and memory may differ, so the loop stops and the next start recovers.
         """
         try:
             step()
-        except caught as error:
+        except Exception as error:  # noqa: BLE001 - a third-party launcher may raise anything
             fault = Fault(f"orders could not be given: {type(error).__name__}: {error}")
             self.break_off(error if isinstance(error, BftrainError) else fault)
             return False
@@ -305,7 +303,7 @@ class DecisionLoop:
     def _carry_out(self, decision: Decision) -> None:
         """Send the orders of a written decision."""
         actions = decision.actions if self.stalled is None else tuple(self._valid_actions(decision.actions))
-        if decision.batches and not self._guarded(lambda: self._tasks.hand_batches(decision.batches), Exception):
+        if decision.batches and not self._guarded(lambda: self._tasks.hand_batches(decision.batches)):
             return
         if not self._ordered(actions):
             return
