@@ -131,7 +131,7 @@ class Route:
         for name, text in request.query.items():
             if name not in self.query:
                 raise UnknownName.among("parameter", name, self.query, where=self.path)
-            given[name] = _parsed(name, text, self.types[name])
+            given[name] = _query_value(name, text, self.types[name])
         if "caller" in self.types:
             given["caller"] = caller
         if self.takes is not None:
@@ -139,7 +139,7 @@ class Route:
         return self.answer(service, **given)
 
 
-def _parsed(name: str, text: str, kind: Any) -> object:  # noqa: ANN401 - an annotated type
+def _query_value(name: str, text: str, kind: Any) -> object:  # noqa: ANN401 - an annotated type
     form = _FORMS.get(kind.__origin__)
     if form is None:
         return text

@@ -44,7 +44,6 @@ from bftrain.version import __version__
 
 _log = logging.getLogger(__name__)
 _WAIT_OR_CANCEL: Final = "wait, or cancel some"
-_FAULT: Final = "internal error"
 _CHUNK: Final = 256 * 1024  # bytes of a log per request
 _MOST_FILES: Final = 10_000
 
@@ -298,7 +297,7 @@ class LiveService:
     def fault(self, error: Exception) -> None:
         """Report an unexpected error of a request."""
         at = traceback.extract_tb(error.__traceback__)[-1]
-        _log.warning("%s at %s:%d: %s: %s", _FAULT, at.name, at.lineno, type(error).__name__, error)
+        _log.warning("internal error at %s:%d: %s: %s", at.name, at.lineno, type(error).__name__, error)
 
     def _apply(self, *events: Event, done: str = "this is not certain yet") -> None:
         """Pass events to the decision loop; raise if they could not be written to disk, reporting ``done``."""
@@ -315,9 +314,9 @@ class LiveService:
     async def _check_own_folder(self, record: LiveTaskRecord) -> None:
         """Raise if an unfinished task has the same folder, also by another spelling such as a link."""
         others = self._store.unfinished
-        # a task on hold may hang, so its file system is not accessed
-        odd = {one.number: one.run.folder for one in others if one.name in self._tasks.held_up}
-        known = {**self._folders, **odd}
+        # The file system of a task on hold may hang, so it is not accessed
+        on_hold = {one.number: one.run.folder for one in others if one.name in self._tasks.held_up}
+        known = {**self._folders, **on_hold}
 
         def resolved() -> tuple[str, dict[int, str]]:
             theirs = {one.number: known.get(one.number) or os.path.realpath(one.run.folder) for one in others}
@@ -329,7 +328,7 @@ class LiveService:
             raise schemas.NotNow(
                 "an unfinished task has this folder already", where="run.folder", fix="choose another one"
             )
-        self._folders = {number: path for number, path in theirs.items() if number not in odd}
+        self._folders = {number: path for number, path in theirs.items() if number not in on_hold}
         self._folders[record.number] = own
 
     def _record(self, caller: Caller, given: schemas.Submission) -> LiveTaskRecord:
@@ -392,7 +391,7 @@ class LiveService:
         )
 
     def _check_count(self, caller: Caller) -> None:
-        """Raise if the site or the caller has too many unfinished tasks for another one."""
+        """Raise if the live run or the caller has the largest allowed number of unfinished tasks."""
         unfinished, limits = self._store.unfinished, timeouts.LIMITS
         if len(unfinished) >= limits.unfinished_tasks:
             raise schemas.NotNow(f"there are {limits.unfinished_tasks} unfinished tasks already", fix=_WAIT_OR_CANCEL)
@@ -473,7 +472,7 @@ class LiveService:
         return "" if self._harvester.pool_size else f"no {unit} is idle now that the live run may use"
 
     def _too_few_nodes(self, name: str) -> str:
-        """Return that it needs more nodes than there are, if it does."""
+        """Return that the task needs more nodes than available; "" if it does not."""
         harvester, spec = self._harvester, self._harvester.spec(name)
         fitting = {kind: count for kind, count in harvester.pools.items() if spec.curve_on(kind) is not None}
         most = max(fitting.values(), default=0) if harvester.pools else harvester.pool_size

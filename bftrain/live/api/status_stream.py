@@ -1,8 +1,8 @@
 """StatusStream: records the history of a live run, and streams changes as server-sent events.
 
-LiveHistory has the number of nodes, their holders and the speed of all tasks. Four levels of cells cover the past, from
-fine cells for the last minutes to coarse cells for days of this run. Averages are exact, even for short events, and
-memory is bounded for runs of any length. EventFeed has the latest events.
+LiveHistory keeps the number of nodes, the size of each task, and the speed of all tasks since the start of this run.
+Four levels of cells cover the past, from fine cells for ten minutes to coarse cells for ten days. Averages are exact,
+even for short events, and memory is bounded for runs of any length. EventFeed has the latest events.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ from bftrain.values.events import (
 
 WATCHERS: Final = 100  # concurrent streams
 _STREAMS_PER_USER: Final = 20  # streams per user; operators have no limit
-LONGEST_S: Final = 864_000.0
-_NODES_EVERY: Final = 3  # beats, for changes of nodes without events
+LONGEST_S: Final = 864_000.0  # the longest span of the history
+_NODES_EVERY: Final = 3  # beats between two looks for node changes without events, such as expected departures
 _AWAY: Final = ("away", 0)
 _OVER: Final = 20  # number of finished tasks shown
 
@@ -102,7 +102,7 @@ def task_figures(
 
 
 class StatusStream:
-    """Observes the run in its event loop. ``status_of`` and ``views_of`` return the data a caller may see."""
+    """Observes the run in its event loop. ``status_of`` and ``views_of`` return the status and nodes for a caller."""
 
     def __init__(
         self,

@@ -102,7 +102,7 @@ class Housekeeping:
         await run_in_daemon_thread(lambda: complete_file(self._journal.path, restart_log=True))
 
     async def tidy(self) -> None:
-        """Complete the journal's file, and remove what has been kept for long enough."""
+        """Complete the journal's file, and remove expired copies, folders, records and pilot logs."""
         keep, now = self._site.keep, time.time()
         await self.complete()
         if keep.archive_days:

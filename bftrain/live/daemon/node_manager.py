@@ -1,7 +1,8 @@
 """NodeManager: turns reports of scheduler, agents and operators into events, and returns nodes.
 
 The daemon calls it with the nodes of the pool, and passes its events to the decision loop. NodeTracker combines the
-reports into the usable nodes; ``node_events`` and ``task_events`` correct the stored state after a restart.
+reports into the usable nodes. ``node_events`` brings the pool in line with them, and ``task_events`` the decision
+core's tasks with the stored ones after a restart.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from bftrain.values import wire
 
 Sum = tuple[float, float, float, float]  # node-seconds, GPU-seconds, samples, joules
 
-SCHEMA: Final = """CREATE TABLE IF NOT EXISTS used (
+_USED_TABLE: Final = """CREATE TABLE IF NOT EXISTS used (
     day TEXT NOT NULL, task INTEGER NOT NULL, user TEXT NOT NULL, uid INTEGER NOT NULL, project TEXT NOT NULL,
     campaign TEXT NOT NULL, node_s REAL NOT NULL, gpu_s REAL NOT NULL, samples REAL NOT NULL, energy_j REAL NOT NULL,
     PRIMARY KEY (day, task, user, project, campaign)
@@ -65,8 +65,8 @@ def midnight_before(time_s: float) -> float:
 class UsageLedger:
     """Counts work in memory until it is written; ``due`` returns the pending writes."""
 
-    def __init__(self, journal: Journal, rates: NodeRates | None = None) -> None:
-        self._rates = rates or NodeRates()
+    def __init__(self, journal: Journal, rates: NodeRates) -> None:
+        self._rates = rates
         self._seen: dict[int, Progress] = {}  # unfinished task -> progress already counted
         self.day = ""
         self._pending: dict[tuple[str | int, ...], Sum] = {}  # day, task, user, uid, project and campaign -> new work
@@ -102,7 +102,7 @@ class UsageLedger:
             del self._days[min(self._days)]
 
     def due(self) -> tuple[Statement, ...]:
-        """Return the statements that are due since the last call."""
+        """Return the statements for the work counted since the last call."""
         rows = tuple((_ADD, (*row, *sums)) for row, sums in self._pending.items())
         self._pending.clear()
         return rows
@@ -161,14 +161,14 @@ def _added(one: Sum, other: Sum) -> Sum:
 _LONGEST_NUMBER: Final = len("#") + 18  # the largest number that fits SQLite's integers
 _REMEMBERED: Final = 500  # finished tasks kept in memory for display
 
-_SCHEMA: Final = (
+_TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS task (
     number INTEGER PRIMARY KEY, name TEXT NOT NULL, state TEXT NOT NULL, body TEXT NOT NULL, progress TEXT NOT NULL
 ) STRICT""",
     "CREATE UNIQUE INDEX IF NOT EXISTS task_name ON task (name) WHERE state IN ('submitted', 'paused')",
     "CREATE INDEX IF NOT EXISTS task_names ON task (name, number)",
     "CREATE TABLE IF NOT EXISTS fact (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT",
-    SCHEMA,
+    _USED_TABLE,
     """CREATE TABLE IF NOT EXISTS drained (
     node TEXT PRIMARY KEY, user TEXT NOT NULL, since_s REAL NOT NULL
 ) STRICT""",
@@ -201,7 +201,7 @@ class TaskStore:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        journal.change(*((text, ()) for text in _SCHEMA))
+        journal.change(*((text, ()) for text in _TABLES))
         self._pending: list[Statement] = []
         self._tasks = {record.name: record for record in self._select("WHERE state IN ('submitted', 'paused')")}
         self._finished: OrderedDict[int, LiveTaskRecord] = OrderedDict(
@@ -241,7 +241,7 @@ class TaskStore:
         return self._tasks.get(name)
 
     def find(self, name: str) -> LiveTaskRecord | None:
-        """Return the task called ``name``, or ``#number``; an unfinished task has priority, then the latest."""
+        """Return the task with this ``name``, or ``#number``: the unfinished one, or otherwise the latest."""
         if name in self._tasks:
             return self._tasks[name]
         if name.startswith("#") and name[1:].isdecimal() and len(name) <= _LONGEST_NUMBER:
@@ -340,14 +340,14 @@ class TaskStore:
         self._pending += statements
 
     def due(self) -> list[Statement]:
-        """Return the changes to write; the caller writes them."""
+        """Take the buffered changes; the caller writes them."""
         due, self._pending = self._pending, []
         return due
 
-    def write(self, *, sync: bool = True) -> None:
-        """Write due changes in a transaction of their own."""
+    def write(self) -> None:
+        """Write due changes in a transaction of their own, synced to disk."""
         if self._pending:
-            self._journal.change(*self.due(), sync=sync)
+            self._journal.change(*self.due(), sync=True)
 
     def _select(self, where: str, *values: object) -> list[LiveTaskRecord]:
         return _records(self._journal, where, *values)

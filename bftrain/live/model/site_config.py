@@ -318,7 +318,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
 
     @property
     def scheduler_name(self) -> str:
-        """The scheduler names."""
+        """The names of the schedulers, joined by '+'."""
         return "+".join(dict.fromkeys(pool.name for pool in self.pools))
 
     @property
@@ -332,7 +332,7 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
         return by_node(self.kinds)
 
     def node_rates(self, kind_of: Callable[[str], str], gpus_of: Callable[[str], float]) -> NodeRates:
-        """The GPUs and watts of each node, and the projects of users."""
+        """Return the GPUs and watts of nodes, and users' projects; ``gpus_of`` applies if the site sets no GPUs."""
         projects = {user: project for project, users in self.usage.projects.items() for user in users}
         return NodeRates(_by_kind(self.usage.gpus), _by_kind(self.usage.watts), projects, kind_of, gpus_of)
 

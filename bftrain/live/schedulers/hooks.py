@@ -59,15 +59,15 @@ class HookNews(msgspec.Struct, frozen=True, kw_only=True):
 class HookSpool:
     """Reads a spool folder. Files are trusted if they are owned by ``writers`` (user ids), root or this user."""
 
-    def __init__(self, folder: Path, *, writers: Collection[int] = (), trusted: Collection[int] | None = None) -> None:
+    def __init__(self, folder: Path, *, writers: Collection[int] = ()) -> None:
         self._folder = folder
-        self._trusted = frozenset(trusted if trusted is not None else {0, os.geteuid(), *writers})
+        self._trusted = frozenset({0, os.geteuid(), *writers})
         self._seen_ns = 0  # the folder's modification time at the last scan
         self._sure_at = 0.0
         self._known: dict[tuple[str, str, int], None] = {}
         self._partial: dict[str, float] = {}  # name -> time of discovery
         self._stuck: set[str] = set()  # files that cannot be removed
-        self.odd = ""  # the last unexpected finding, for the log
+        self.problem = ""  # the last problem, for the log
         self.lost = False  # whether the last look met a file that cannot be read, or not yet
 
     def open(self) -> None:
@@ -107,7 +107,7 @@ class HookSpool:
             if not name.startswith(".") and name not in self._stuck:
                 read = self._read(name, now_s)
                 if isinstance(read, str):
-                    self.odd, self.lost = f"{self._folder / name}: {read}", True
+                    self.problem, self.lost = f"{self._folder / name}: {read}", True
                 elif read is not None:
                     found.append(read)
                 if read is not None:
@@ -117,7 +117,8 @@ class HookSpool:
 
     def _is_new(self, heard: HookNews) -> bool:
         """Remember a report; return whether it is the first of its kind for this run of its job."""
-        new = (key := (heard.what, heard.job, heard.restart)) not in self._known
+        key = (heard.what, heard.job, heard.restart)
+        new = key not in self._known
         self._known[key] = None
         if len(self._known) > _REMEMBERED:
             del self._known[next(iter(self._known))]
@@ -213,13 +214,13 @@ class HookListener:
             try:
                 heard, failed = self._spool.look(time.monotonic()), False
             except OSError as error:  # may be transient
-                self._spool.odd, heard, failed = f"the spool cannot be read: {error}", [], True
+                self._spool.problem, heard, failed = f"the spool cannot be read: {error}", [], True
             if self._spool.lost:
                 heard.append(HookNews(what="lost", job="", nodes=()))
             if heard:
                 self._tell(heard)
-            if self._spool.odd:
-                self._say(self._spool.odd)
+            if self._spool.problem:
+                self._say(self._spool.problem)
         self._spool.close()  # a look that was under way may have made the marker again
 
 

@@ -1,4 +1,4 @@
-"""The stock of pilots: computes how many to submit and which to cancel; it uses no clock and no commands.
+"""The stock of pilots: decides how many to submit and which to cancel. It uses no clock and runs no commands.
 
 Some pilots always wait in the queue, and the scheduler itself fills each node as soon as it is idle: long pilots for
 nodes without planned jobs, shorter pilots for nodes with a planned job. The stock adapts: it doubles while all waiting

@@ -170,9 +170,10 @@ class Slurm(PilotBackend):
         return await ask_limits(run, self._settings, self._grace_s, self.unit)
 
     async def submit(self, run: Run, order: PilotOrder, count: int) -> int:
-        """Submit pilots, as one array if possible."""
-        await run(self.sbatch(order, together := count if self._settings.arrays else 1))
-        return together
+        """Submit pilots: all as one array, or without arrays a single one."""
+        submitted = count if self._settings.arrays else 1
+        await run(self.sbatch(order, submitted))
+        return submitted
 
     async def refused(self, run: Run, order: PilotOrder) -> str:
         """Return why Slurm can never accept such a pilot, such as an unknown account or QOS; "" if it may."""

@@ -156,7 +156,7 @@ def test_a_part_waits_for_the_rest_but_not_for_ever(folder: Path, reading: HookS
     put(folder, "half", "bftrain1 end 1 0 nid[0001-0002] main 0 .\n")
     assert [one.nodes for one in reading.look(0.2)] == [("nid0001", "nid0002")]
     assert reading.look(20.0) == []
-    assert "never completed" in reading.odd
+    assert "never completed" in reading.problem
     assert names(folder) == {READER}
 
 
@@ -193,11 +193,12 @@ def test_other_lines_are_none(line: str) -> None:
 
 
 def test_files_of_strangers_are_not_believed(folder: Path) -> None:
-    strict = HookSpool(folder, trusted={os.geteuid() + 1})
+    strict = HookSpool(folder)
+    strict._trusted = frozenset()  # noqa: SLF001 - the files of tests are the user's own
     strict.open()
     put(folder, "theirs", "bftrain1 start 1 0 n1 main 0 .\n")
     assert strict.look(0.0) == []
-    assert f"belongs to user {os.geteuid()}" in strict.odd
+    assert f"belongs to user {os.geteuid()}" in strict.problem
     assert not (folder / "theirs").exists()
 
 
@@ -214,7 +215,7 @@ def test_odd_files_are_not_believed(folder: Path, reading: HookSpool, tmp_path: 
     begun = time.monotonic()
     assert reading.look(0.0) == []
     assert time.monotonic() - begun < 30, "a pipe is no place to wait"
-    assert reading.odd
+    assert reading.problem
     assert elsewhere.read_text() == good
     left = names(folder) - {READER, "folder", "binary"}
     assert left == set(), "and they do not stay"
