@@ -375,6 +375,9 @@ class SchedulerPools(Scheduler):
         match news:
             case Allowed():
                 for other in self.pools:
+                    if other is not pool and other.scheduler.agents_stay:  # it took the agent of a pilot for its own
+                        for node in other.nodes.intersection(news.nodes):
+                            other.scheduler.gone(node)
                     other.nodes.difference_update(news.nodes)
                 pool.nodes.update(news.nodes)
             case Taken():
@@ -420,8 +423,8 @@ class SchedulerPools(Scheduler):
             pool.scheduler.hint()
 
     def registered(self, node: str, gpus: int) -> None:
-        """Pass the registration to all pools: only pools whose agents stay use it."""
-        for pool in self.pools:
+        """Pass the registration to the pool of the node, or to all if it is unknown."""
+        for pool in self._of((node,)):
             pool.scheduler.registered(node, gpus)
 
     def gone(self, node: str) -> None:

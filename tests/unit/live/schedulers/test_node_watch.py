@@ -17,6 +17,7 @@ import pytest
 
 from bftrain import BadConfig, BadValue, NotAvailable, Run, SpeedCurve, Submission
 from bftrain.live.schedulers.base import SchedulerPool, SchedulerPools
+from bftrain.live.schedulers.cluster import ClusterScheduler
 from bftrain.live.schedulers.pilots import NodeWatch, WatchSettings
 from tests.helpers.live_inside import (
     Allowed,
@@ -359,6 +360,24 @@ async def test_a_pool_with_a_kind_is_asked_for_what_tasks_can_use_of_it() -> Non
     assert (wants(left), wants(right)) == (2, 0)
     right.known = SchedulerFacts(nodes=frozenset({"n8", "n9"}))
     assert pools.facts().node_kinds == {"n8": "k80", "n9": "k80"}
+    task.cancel()
+
+
+@in_a_loop
+async def test_a_node_with_a_pilot_is_not_a_machine_of_the_cluster_too() -> None:
+    pilots, cluster = World(), ClusterScheduler()
+    own = SchedulerPool(PoolSettings(name="cluster", pool="own"), cluster)
+    pools, news, task = await running(pool(pilots), own)
+    pools.want(4)
+    pilots.lend("n1")
+    pools.registered("n1", 0)
+    pools.registered("n2", 0)  # its agent connects before its pilot is listed
+    pilots.lend("n2")
+    pools.registered("m1", 2)
+    assert await cluster.look() == {"m1"}
+    assert await pools.look() == {"n1", "n2", "m1"}
+    assert wants(pilots) == 3
+    assert news[-2:] == [Allowed(nodes=("n2",)), Allowed(nodes=("m1",))]
     task.cancel()
 
 
