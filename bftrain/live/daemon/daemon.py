@@ -19,9 +19,9 @@ from bftrain.errors import Fault
 from bftrain.live import timeouts
 from bftrain.live.daemon.decision_loop import DecisionLoop
 from bftrain.live.daemon.housekeeping import Housekeeping
-from bftrain.live.daemon.node_manager import NodeManager, NodeTracker, node_events, task_events
+from bftrain.live.daemon.node_manager import NodeManager, NodeTracker, node_events
 from bftrain.live.daemon.startup import LiveResources
-from bftrain.live.daemon.task_manager import LauncherPool, TaskManager
+from bftrain.live.daemon.task_manager import LauncherPool, TaskManager, task_events
 from bftrain.live.daemon.task_store import CLUSTER, TaskStore, UsageLedger
 from bftrain.live.log import RecentWarnings
 from bftrain.live.model.background_thread import run_in_daemon_thread

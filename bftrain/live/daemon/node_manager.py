@@ -1,8 +1,7 @@
 """NodeManager: turns reports of scheduler, agents and operators into events, and returns nodes.
 
 The daemon calls it with the nodes of the pool, and passes its events to the decision loop. NodeTracker combines the
-reports into the usable nodes. ``node_events`` brings the pool in line with them, and ``task_events`` the decision
-core's tasks with the stored ones after a restart.
+reports into the usable nodes, and ``node_events`` brings the pool in line with them.
 """
 
 from __future__ import annotations
@@ -18,12 +17,11 @@ from typing import Any
 
 from bftrain.live import timeouts
 from bftrain.live.daemon.task_manager import LauncherPool
-from bftrain.live.model.schemas import LiveTaskRecord, LiveTaskState
 from bftrain.live.model.site_config import NodeKinds, Times
 from bftrain.live.schedulers.base import AgentOrder, Allowed, News, Remark, Scheduler, Taken, in_words, keep_running
 from bftrain.node_units import node_of
 from bftrain.values.curve import OTHER_KIND
-from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
+from bftrain.values.events import Event, NodesJoined, NodesLeft
 
 _log = logging.getLogger(__name__)
 
@@ -32,8 +30,8 @@ _log = logging.getLogger(__name__)
 class NodeManager:
     """Keeps the pool in line with the reports. All methods run in the event loop.
 
-    After a call the daemon asks for new :meth:`events`. ``changed`` is called when there may be some without a call of
-    the daemon: after reports of the scheduler, and when the time of a reunion is over.
+    After a call the daemon asks for new :meth:`events`. ``changed`` is called when there may be events without a call
+    of the daemon: after reports of the scheduler, and when agents had time to reconnect after a restart.
     """
 
     _scheduler: Scheduler
@@ -356,7 +354,7 @@ class NodeTracker:
 
     @property
     def not_to_use(self) -> frozenset[str]:
-        """The nodes that we leave by ourselves: drained by operators or the scheduler; and their GPUs."""
+        """The nodes, and their GPUs, that operators or the scheduler drain."""
         left = self.drained | self.to_leave
         known = (self.present, self.expected, self.allowed) if left else ()
         return left.union(name for names in known for name in names if node_of(name) in left)
@@ -414,29 +412,3 @@ def node_events(
         yield NodesLeft(time_s=time_s, nodes=tuple(sorted(left)))
     for kind, joined in kinds.grouped(sorted((ours - pool) | (ours & left))):
         yield NodesJoined(time_s=time_s, nodes=joined, kind=kind)
-
-
-def task_events(
-    unfinished: Collection[str],
-    paused: Collection[str],
-    records: Iterable[LiveTaskRecord],
-    held_up: Collection[str],
-    time_s: float,
-) -> Iterator[Event]:
-    """Yield the events that bring the decision core's tasks in line with the stored ones and their owners' requests.
-
-    ``unfinished`` and ``paused`` come from the decision core. Tasks ``held_up`` cannot run now and therefore get no
-    nodes. Requests are stored before their event; a crash between the two is repaired here.
-    """
-    wanted = {record.name: record for record in records if record.unfinished}
-    for name in unfinished:
-        if name not in wanted:
-            yield TaskCancelled(time_s=time_s, task=name)  # the program of such a task is unknown
-    for name, record in wanted.items():
-        if name not in unfinished:
-            yield TaskSubmitted(time_s=time_s, spec=record.spec)
-        waits = record.state is LiveTaskState.PAUSED or name in held_up
-        if waits and name not in paused:
-            yield TaskPaused(time_s=time_s, task=name)
-        elif name in paused and not waits:
-            yield TaskResumed(time_s=time_s, task=name)

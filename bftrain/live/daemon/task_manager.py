@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -37,7 +37,16 @@ from bftrain.ports import Launcher
 from bftrain.values import wire
 from bftrain.values.actions import Action, Cause, Plan, Release
 from bftrain.values.curve import SpeedCurve
-from bftrain.values.events import Event, TaskCancelled, TaskFailed, TaskFinished, TaskMeasured
+from bftrain.values.events import (
+    Event,
+    TaskCancelled,
+    TaskFailed,
+    TaskFinished,
+    TaskMeasured,
+    TaskPaused,
+    TaskResumed,
+    TaskSubmitted,
+)
 from bftrain.values.task import TaskSpec
 from bftrain.values.wire import NOTHING
 from bftrain_elastic.errors import BadJob, ElasticError
@@ -300,6 +309,32 @@ def _missing(track: TaskProgressTrack) -> str:
     if work is None or not progress.step or progress.samples >= work * _ALL_OF_IT:
         return ""  # the progress of a task that never reports is unknown
     return f" finished after {progress.samples:,.0f} of {work:,.0f} samples"
+
+
+def task_events(
+    unfinished: Collection[str],
+    paused: Collection[str],
+    records: Iterable[LiveTaskRecord],
+    held_up: Collection[str],
+    time_s: float,
+) -> Iterator[Event]:
+    """Yield the events that bring the decision core's tasks in line with the stored ones and their owners' requests.
+
+    ``unfinished`` and ``paused`` come from the decision core. Tasks ``held_up`` cannot run now and therefore get no
+    nodes. Requests are stored before their event; a crash between the two is repaired here.
+    """
+    wanted = {record.name: record for record in records if record.unfinished}
+    for name in unfinished:
+        if name not in wanted:
+            yield TaskCancelled(time_s=time_s, task=name)  # the program of such a task is unknown
+    for name, record in wanted.items():
+        if name not in unfinished:
+            yield TaskSubmitted(time_s=time_s, spec=record.spec)
+        waits = record.state is LiveTaskState.PAUSED or name in held_up
+        if waits and name not in paused:
+            yield TaskPaused(time_s=time_s, task=name)
+        elif name in paused and not waits:
+            yield TaskResumed(time_s=time_s, task=name)
 
 
 _LEARN_EVERY_S: Final = 5.0  # time between measurements of a task that reach the decisions

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bftrain import NodesJoined, NodesLeft, Run, TaskCancelled, TaskPaused, TaskResumed, TaskSubmitted
-from bftrain.live.daemon.node_manager import NodeTracker, node_events, task_events
+from bftrain.live.daemon.node_manager import NodeTracker, node_events
+from bftrain.live.daemon.task_manager import task_events
 from tests.helpers.live_inside import LiveTaskRecord, LiveTaskState, NodeKinds
 from tests.unit.core.samples import spec
 
