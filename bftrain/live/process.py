@@ -25,14 +25,14 @@ _log = logging.getLogger(__name__)
 _MOST_FILES: Final = 1 << 17
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
-# Runs alongside the daemon, for example to submit a demo's tasks
-Beside = Callable[[LiveDaemon, LiveService], Coroutine[Any, Any, None]]
+# Runs alongside the daemon, as the demo does to submit its tasks; the run stops when it finishes
+Companion = Callable[[LiveDaemon, LiveService], Coroutine[Any, Any, None]]
 
 
-def run(site: SiteSettings, beside: Beside | None = None) -> None:
-    """Run until SIGTERM or SIGINT, or ``beside`` finishes, which drain; a second signal exits immediately."""
+def run(site: SiteSettings, companion: Companion | None = None) -> None:
+    """Run until SIGTERM or SIGINT, or ``companion`` finishes, which drain; a second signal exits immediately."""
     allow_many_connections()
-    asyncio.run(LiveProcess(site, beside).run())
+    asyncio.run(LiveProcess(site, companion).run())
 
 
 def allow_many_connections() -> None:
@@ -46,17 +46,17 @@ def allow_many_connections() -> None:
 class LiveProcess:
     """One process's live run."""
 
-    def __init__(self, site: SiteSettings, beside: Beside | None = None) -> None:
+    def __init__(self, site: SiteSettings, companion: Companion | None = None) -> None:
         self._site = site
-        self._beside = beside
+        self._companion = companion
         self._signals = 0
-        self._ending: asyncio.Event  # set by the first signal
-        self._now: asyncio.Event  # set by the second
+        self._stop: asyncio.Event  # set by the first signal
+        self._stop_now: asyncio.Event  # set by the second
         self._daemon: LiveDaemon
 
     async def run(self) -> None:
         """Run it."""
-        self._ending, self._now = asyncio.Event(), asyncio.Event()
+        self._stop, self._stop_now = asyncio.Event(), asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in _ENDING:
             loop.add_signal_handler(number, self._signalled, number)
@@ -74,9 +74,9 @@ class LiveProcess:
         self._signals += 1
         if self._signals == 1:
             _log.info("%s: stopping in order; repeat to stop immediately", signal.Signals(number).name)
-            self._ending.set()
+            self._stop.set()
         else:
-            self._now.set()
+            self._stop_now.set()
 
     def _on_internal_error(self, _loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
         """Exit after an internal error: the state in memory may be wrong, the journal is correct."""
@@ -89,8 +89,8 @@ class LiveProcess:
         await api.open()
         for text in api.socket_warnings:
             _log.warning("%s", text)
-        began, ending = asyncio.create_task(daemon.begin(), name="begin"), asyncio.create_task(self._ending.wait())
-        beside: asyncio.Task[None] | None = None
+        began, ending = asyncio.create_task(daemon.begin(), name="begin"), asyncio.create_task(self._stop.wait())
+        companion: asyncio.Task[None] | None = None
         try:
             await _first({began, ending}, daemon.broken)
             if began.done():
@@ -98,20 +98,20 @@ class LiveProcess:
                 page = "; the status page: bftrain live page" if opened.site.api.tcp else ""
                 _log.info("running; listening on %s%s", ", ".join(api.addresses), page)
                 notify_systemd("READY=1")
-                if self._beside is not None:
-                    beside = asyncio.create_task(self._beside(daemon, service), name="beside")
-                await _first({ending} if beside is None else {ending, beside}, daemon.broken)
+                if self._companion is not None:
+                    companion = asyncio.create_task(self._companion(daemon, service), name="companion")
+                await _first({ending} if companion is None else {ending, companion}, daemon.broken)
             began.cancel()
-            if beside is not None:
-                beside.cancel()
-                await asyncio.wait({beside})
-            if not daemon.broken.done() and not self._now.is_set():
+            if companion is not None:
+                companion.cancel()
+                await asyncio.wait({companion})
+            if not daemon.broken.done() and not self._stop_now.is_set():
                 await self._end_in_order(daemon, opened)
             if daemon.broken.done():
                 raise daemon.broken.result()
-            if beside is not None and not beside.cancelled():
-                beside.result()
-            if self._now.is_set():
+            if companion is not None and not companion.cancelled():
+                companion.result()
+            if self._stop_now.is_set():
                 raise Interrupted("exited immediately; the next start takes over what still runs on the nodes")
         finally:
             began.cancel()
@@ -119,7 +119,7 @@ class LiveProcess:
             daemon.close()
             await api.close()
             # Release agents, unless the exit is abrupt and another run will take them over
-            if opened.hub is not None and not self._now.is_set() and not daemon.broken.done():
+            if opened.hub is not None and not self._stop_now.is_set() and not daemon.broken.done():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(timeouts.TIMEOUTS.close_s):
                         await run_in_daemon_thread(opened.hub.close)
@@ -127,12 +127,12 @@ class LiveProcess:
     async def _end_in_order(self, daemon: LiveDaemon, opened: LiveResources) -> None:
         notify_systemd("STOPPING=1")
         drain = asyncio.create_task(daemon.drain(), name="drain")
-        now = asyncio.create_task(self._now.wait())
+        now = asyncio.create_task(self._stop_now.wait())
         await _first({drain, now}, daemon.broken)
         now.cancel()
         if drain.done():
             drain.result()
-            if not daemon.broken.done():  # the journal could not be written, on a full disk
+            if not daemon.broken.done():  # otherwise the journal could not be written, as on a full disk
                 _log.info("stopped; the state is in %s", opened.site.journal)
         drain.cancel()
 

@@ -70,7 +70,7 @@ _OVER: Final = 20  # number of finished tasks shown
 def task_figures(
     record: LiveTaskRecord, tasks: TaskManager
 ) -> tuple[TaskProgressTrack | None, Progress, dict[str, Any]]:
-    """Return what is known of a task now, and its fields of TaskFigures."""
+    """Return a task's track (if unfinished), its current progress, and its fields of TaskFigures."""
     track = tasks.tracks.get(record.name) if record.unfinished else None
     progress = record.progress if track is None else track.advance_to(tasks.now)
     size = 0 if track is None else len(track.held)
@@ -156,7 +156,7 @@ class StatusStream:
             self._record(*self._sample())
 
     def _number_of(self, name: str) -> int:
-        """Return the number of an unfinished task, or one that has just finished; 0 for an empty name."""
+        """Return the number of a task; 0 for an empty or unknown name."""
         record = self._store.find(name) if name else None
         return 0 if record is None else record.number
 

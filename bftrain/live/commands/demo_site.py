@@ -109,7 +109,7 @@ def run_demo(limit_s: float, out: Output) -> None:
     require_torch()
     services: list[LiveService] = []
 
-    async def beside(daemon: LiveDaemon, service: LiveService) -> None:
+    async def companion(daemon: LiveDaemon, service: LiveService) -> None:
         services.append(service)
         out.say("four slots of this machine become idle and busy; in another terminal: bftrain status --watch")
         out.say(f"or in a browser: {page_address(service.status())}")  # the token is useless after the demo
@@ -119,7 +119,7 @@ def run_demo(limit_s: float, out: Output) -> None:
             _log.info("time limit of %g s: unfinished tasks would continue from here", limit_s)
 
     with tempfile.TemporaryDirectory(prefix="bftrain-demo-") as folder, logged("demo", out, logging.DEBUG):
-        process.run(demo_site(Path(folder)), beside)
+        process.run(demo_site(Path(folder)), companion)
         # After tasks have put themselves in order
         tasks = [task for service in services for task in service.tasks(ourselves(), all=True)]
     rows = [

@@ -75,7 +75,7 @@ class DecisionLoop:
         self._overtime: asyncio.TimerHandle | None = None
         self._next: asyncio.Handle | None = None
         self._outdated = 0
-        self._round = 0  # the latest one that was decided, counted from 1970
+        self._round = 0  # number of the latest decided round, counted from 1970
         self._hurry_reason = ""
         self._held_back = True
         self._ended = False

@@ -165,7 +165,7 @@ class WatchSettings(PollSettings, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class NodeWatch(PolledScheduler):
-    """A scheduler that lends its idle nodes; agents already run on all nodes.
+    """A scheduler that is only watched: its idle nodes are used, and agents already run on all nodes.
 
     ``read`` parses the idle nodes in the output of ``command``; ``remedy`` helps if that command is missing.
     """
@@ -672,7 +672,7 @@ def of_others(pilots: Collection[Pilot], site: Site) -> str:
         return ""
     return (
         f"jobs named {job_name(site)} are pilots of a live run with another state, and left alone: give one of the two "
-        "another name, or cancel these jobs if it is over"
+        "another name, or cancel these jobs if it has stopped"
     )
 
 
