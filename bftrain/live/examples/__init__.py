@@ -11,12 +11,17 @@ from typing import Final
 
 from bftrain.errors import BadInput, suggestion
 
-SITES: Final = ("slurm", "pbs", "flux", "local", "cluster", "slurm-nodes", "pbs-nodes")
-UNITS: Final = ("systemd-user", "systemd", "systemd-agent")
-HOOKS: Final = {"slurm-hook": "slurm.sh", "pbs-hook": "pbs_hook.py"}
-MONITORING: Final = {"grafana": "grafana.json", "alerts": "alerts.yml"}
-NAMES: Final = (*SITES, *UNITS, *HOOKS, *MONITORING)
-_HOOK_FILES: Final = "bftrain.live.schedulers.hook_files"
+_SITES: Final = ("slurm", "pbs", "flux", "local", "cluster", "slurm-nodes", "pbs-nodes")
+_UNITS: Final = ("systemd-user", "systemd", "systemd-agent")
+# Example -> its files in this package, one after the other
+_FILES: Final = {
+    **{name: (f"examples/{name}.toml", "examples/rest.toml") for name in _SITES},
+    **{name: (f"examples/{name}.service",) for name in _UNITS},
+    "slurm-hook": ("schedulers/hook_files/slurm.sh",),
+    "pbs-hook": ("schedulers/hook_files/pbs_hook.py",),
+    "grafana": ("grafana.json",),
+    "alerts": ("alerts.yml",),
+}
 
 # Placeholder names in the files
 _USER: Final = "jane"
@@ -27,16 +32,10 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 def text(name: str) -> str:
     """Return an example file as it is: for the user jane on the machine login1."""
-    if name not in NAMES:
-        raise BadInput(f"there is no example '{name}'", where="--example", fix=suggestion(name, NAMES))
-    if name in MONITORING:
-        return resources.files("bftrain.live").joinpath(MONITORING[name]).read_text(encoding="utf-8")
-    if name in HOOKS:
-        return resources.files(_HOOK_FILES).joinpath(HOOKS[name]).read_text(encoding="utf-8")
-    folder = resources.files(__name__)
-    if name in UNITS:
-        return folder.joinpath(f"{name}.service").read_text(encoding="utf-8")
-    return "".join(folder.joinpath(f"{part}.toml").read_text(encoding="utf-8") for part in (name, "rest"))
+    if name not in _FILES:
+        raise BadInput(f"there is no example '{name}'", where="--example", fix=suggestion(name, _FILES))
+    folder = resources.files("bftrain.live")
+    return "".join(folder.joinpath(file).read_text(encoding="utf-8") for file in _FILES[name])
 
 
 def for_us(name: str) -> str:
