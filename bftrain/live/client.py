@@ -83,7 +83,7 @@ class Client:
 
     def task(self, name: str) -> schemas.TaskView:
         """Return the task called ``name``, or ``#NUMBER``; raise :class:`NotFound` if we have no such task."""
-        return self._ask("GET", _of_task(name), schemas.TaskView)
+        return self._ask("GET", _task_path(name), schemas.TaskView)
 
     def submit(self, submission: schemas.Submission) -> schemas.TaskView:
         """Submit the task ``submission``; it is stored when this returns. Raise :class:`BadInput` if invalid."""
@@ -91,15 +91,15 @@ class Client:
 
     def change(self, name: str, how: str) -> schemas.TaskView:
         """Cancel, pause or resume (``how``) the task ``name``; raise :class:`NotNow` if it has finished."""
-        return self._ask("POST", _of_task(name, how), schemas.TaskView)
+        return self._ask("POST", _task_path(name, how), schemas.TaskView)
 
     def logs(self, name: str) -> tuple[schemas.LogFile, ...]:
         """List the log files of the task ``name``."""
-        return self._ask("GET", _of_task(name, "logs"), tuple[schemas.LogFile, ...])
+        return self._ask("GET", _task_path(name, "logs"), tuple[schemas.LogFile, ...])
 
     def log(self, name: str, file: str, offset: int) -> bytes:
         """Return a chunk of the log ``file`` of the task ``name`` from byte ``offset`` on; empty at the end."""
-        return self._exchange("GET", _of_task(name, "logs", file), None, {"offset": str(offset)})
+        return self._exchange("GET", _task_path(name, "logs", file), None, {"offset": str(offset)})
 
     def usage(self, by: str, since: str = "") -> tuple[schemas.UsageRow, ...]:
         """Return node-seconds and samples, summed up ``by`` user, project and so on, from the day ``since`` on."""
@@ -197,7 +197,7 @@ class Client:
         )
 
 
-def _of_task(*parts: str) -> str:
+def _task_path(*parts: str) -> str:
     return "/".join(["/v1/tasks", *(quote(part, safe="") for part in parts)])
 
 

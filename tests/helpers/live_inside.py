@@ -22,6 +22,7 @@ from bftrain.config import LiveSettings
 from bftrain.journal import JournalStalled
 from bftrain.live.api.server import ApiServer
 from bftrain.live.api.service import LiveService
+from bftrain.live.api.status_stream import Span
 from bftrain.live.daemon.daemon import LiveDaemon
 from bftrain.live.daemon.startup import open_site
 from bftrain.live.daemon.task_store import TaskStore, all_kept, last_cluster
@@ -38,7 +39,6 @@ from bftrain.live.model.schemas import (
     Nodes,
     Pause,
     Progress,
-    Span,
     StatusView,
     TaskChanges,
     TaskFigures,

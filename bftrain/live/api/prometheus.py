@@ -126,16 +126,16 @@ class LiveMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         """Yield the metrics that are computed on request: the current state and sums of usage."""
         self._size()
-        yield from self._now()
-        yield from self._used()
+        yield from self._current()
+        yield from self._usage()
 
     def observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
         """Count events, a decision or a message."""
         match what:
             case "events":
-                self._happened(value)
+                self._count_events(value)
             case "decision":
-                self._decided(value)
+                self._count_decision(value)
             case "message" if value["type"] == "report":
                 track = self._tasks.tracks.get(value["task"])
                 if track is not None:
@@ -144,7 +144,7 @@ class LiveMetrics(Collector):
                     self._samples.inc(max(0.0, samples - before))  # a counter never decreases
                     self._seen[value["task"]] = samples
 
-    def _happened(self, events: Sequence[Event]) -> None:
+    def _count_events(self, events: Sequence[Event]) -> None:
         self._size()
         if self._asked_at is None:
             self._asked_at = time.monotonic()
@@ -170,7 +170,7 @@ class LiveMetrics(Collector):
                     if event.task not in self._harvester.unfinished:
                         self._over(event.task, "failed")
 
-    def _decided(self, decision: Decision) -> None:
+    def _count_decision(self, decision: Decision) -> None:
         self._size()
         if self._asked_at is not None:
             self._latency.observe(time.monotonic() - self._asked_at)
@@ -206,7 +206,7 @@ class LiveMetrics(Collector):
         self._used_s += used * passed
         self._sizes, self._sized_at = (harvester.pool_size, sum(map(len, harvester.held.values()))), now
 
-    def _now(self) -> Iterator[Metric]:
+    def _current(self) -> Iterator[Metric]:
         now = self._status()
         about = {"version": now.version, "scheduler": now.scheduler, "solver": now.solver, "objective": now.objective}
         build = GaugeMetricFamily("bftrain_build_info", "Version and set-up.", labels=[*about])
@@ -232,7 +232,7 @@ class LiveMetrics(Collector):
         if pilots is not None:
             yield _by("state", "bftrain_pilots", "Pilot jobs at the scheduler.", pilots)
 
-    def _used(self) -> Iterator[Metric]:
+    def _usage(self) -> Iterator[Metric]:
         """Yield node-time of this run, and the ledger's hours, which survive restarts."""
         yield CounterMetricFamily("bftrain_idle_node_seconds", "Node-time available to tasks.", value=self.idle_s)
         yield CounterMetricFamily(

@@ -57,7 +57,7 @@ class ApiServer:
         self._slots: dict[asyncio.Task[None], str] = {}  # owners of the connections' slots, the oldest first
         self._token: ApiToken | None = None
         self.socket_warnings: tuple[str, ...] = ()  # why other users cannot reach the socket
-        self._made: tuple[int, int] | None = None  # identity of our socket file
+        self._socket_identity: tuple[int, int] | None = None  # device and inode of our socket file
 
     async def open(self) -> None:
         """Start listening."""
@@ -97,7 +97,9 @@ class ApiServer:
             for connection in tuple(self._connections):
                 connection.cancel()
             await asyncio.wait(tuple(self._connections), timeout=timeouts.TIMEOUTS.close_s)
-        if self._made is not None and _identity(self._site.socket) == self._made:  # not the socket of a later run
+        if (
+            self._socket_identity is not None and _identity(self._site.socket) == self._socket_identity
+        ):  # not the socket of a later run
             self._site.socket.unlink(missing_ok=True)
 
     async def _open_socket(self) -> None:
@@ -115,7 +117,7 @@ class ApiServer:
         finally:
             os.umask(before)
         self._servers.append(server)
-        self._made = _identity(path)
+        self._socket_identity = _identity(path)
         if group := self._site.api.group:
             try:
                 shutil.chown(path, group=group)

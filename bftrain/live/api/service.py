@@ -121,25 +121,24 @@ class LiveService:
 
     async def pause(self, caller: Caller, task: str) -> schemas.TaskView:
         """Pause a task: it waits without nodes until it is resumed."""
-        await self._until_ready()
-        record = self._unfinished(caller, task)
-        if record.state is not LiveTaskState.PAUSED:
-            record = replace(record, state=LiveTaskState.PAUSED)
-            self._store.change(record)
-            self._apply(TaskPaused(time_s=self._tasks.now, task=record.name))
-        return self._view(record)
+        return await self._set_state(caller, task, LiveTaskState.PAUSED)
 
     async def resume(self, caller: Caller, task: str) -> schemas.TaskView:
         """Resume a paused task."""
+        return await self._set_state(caller, task, LiveTaskState.SUBMITTED)
+
+    async def _set_state(self, caller: Caller, task: str, state: LiveTaskState) -> schemas.TaskView:
         await self._until_ready()
         record = self._unfinished(caller, task)
-        if record.state is LiveTaskState.PAUSED:
-            record = replace(record, state=LiveTaskState.SUBMITTED)
+        if record.state is not state:
+            record, now = replace(record, state=state), self._tasks.now
             self._store.change(record)
-            if record.name in self._tasks.held_up:
+            if state is LiveTaskState.PAUSED:
+                self._apply(TaskPaused(time_s=now, task=record.name))
+            elif record.name in self._tasks.held_up:
                 self._require_written(self._loop.write())  # it continues once possible
             else:
-                self._apply(TaskResumed(time_s=self._tasks.now, task=record.name))
+                self._apply(TaskResumed(time_s=now, task=record.name))
         return self._view(record)
 
     async def _register(self, record: LiveTaskRecord) -> None:
@@ -457,9 +456,9 @@ class LiveService:
             return f"it cannot be run now, and is tried again: {held_up}"
         if record.name not in self._harvester.unfinished:
             return "just submitted"
-        return self._of_all_tasks() or self._too_few_nodes(record.name) or self._decided(record.name)
+        return self._general_reason() or self._too_few_nodes(record.name) or self._last_result(record.name)
 
-    def _of_all_tasks(self) -> str:
+    def _general_reason(self) -> str:
         """Return the reason why no task can have nodes; "" if they can."""
         state = self._run.state()
         if state == "paused":
@@ -481,7 +480,7 @@ class LiveService:
         kinds = f" of kind {' or '.join(spec.curves)}" if spec.curves else ""
         return f"it needs {counted(spec.min_nodes, word_of(self._site.unit))}{kinds}, and the live run has {most} now"
 
-    def _decided(self, name: str) -> str:
+    def _last_result(self, name: str) -> str:
         """Return the result of the last decision, as text."""
         harvester, deciding, unit = self._harvester, self._site.deciding, word_of(self._site.unit)
         last = self._loop.last_decision

@@ -36,7 +36,6 @@ from bftrain.live.model.schemas import (
     NodeView,
     NotNow,
     Progress,
-    Span,
     StatusView,
     TaskChanges,
     TaskFigures,
@@ -116,7 +115,7 @@ class StatusStream:
         self._status_of, self._views_of = status_of, views_of
         self.feed = EventFeed(lambda number: self._name(number, None))
         self.history = LiveHistory()
-        self._owned = lru_cache(_KNOWN)(self._owned_name)
+        self._name_and_owner = lru_cache(_KNOWN)(self._read_name_and_owner)
         self._sizes: Mapping[int, int] = {}
         self._watchers: set[_Watcher] = set()
         self._beats = 0
@@ -296,10 +295,10 @@ class StatusStream:
 
     def _name(self, number: int, caller: Caller | None) -> str | None:
         """Return the name of a task that a caller may see; ``None`` is an operator."""
-        name, uid = self._owned(number)
+        name, uid = self._name_and_owner(number)
         return name if caller is None or caller.operator or caller.uid == uid else None
 
-    def _owned_name(self, number: int) -> tuple[str | None, int]:
+    def _read_name_and_owner(self, number: int) -> tuple[str | None, int]:
         """Return the name and the owner of a task; they never change."""
         record = self._store.find(f"#{number}")
         return (None, -1) if record is None else (record.name, record.uid)
@@ -325,11 +324,17 @@ def _rounded(number: float) -> float:
 
 
 _log = logging.getLogger(__name__)
-# How far back and how finely, in seconds: ten minutes, an hour, a day, ten days
-SPANS: Final = tuple(
-    Span(span_s=span_s, width_s=width_s)
-    for span_s, width_s in ((600, 1.0), (3600, 5.0), (86400, 120.0), (864000, 1200.0))
-)
+
+
+class Span(NamedTuple):
+    """The time that a level of the history covers, and the width of its cells."""
+
+    span_s: float
+    width_s: float
+
+
+# Ten minutes, an hour, a day, ten days
+SPANS: Final = (Span(600, 1.0), Span(3600, 5.0), Span(86400, 120.0), Span(864_000, 1200.0))
 _MOST_TASKS: Final = 64  # tasks in a cell with figures of their own
 _KNOWN: Final = 4096  # task names in memory
 

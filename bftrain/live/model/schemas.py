@@ -387,13 +387,6 @@ def state_of(record: LiveTaskRecord, held: int) -> str:
     return str(record.state)
 
 
-class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """The time that the history covers, in cells of ``width_s`` seconds."""
-
-    span_s: float
-    width_s: float
-
-
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """Averages over one interval, ``known_s`` seconds of which were observed.
 
