@@ -1,4 +1,4 @@
-"""Commands that start a live run alongside a batch scheduler, and that print how other programs can reach it."""
+"""``bftrain live``: start a live run alongside a batch scheduler, check its settings, pause it, and find its page."""
 
 from __future__ import annotations
 

@@ -82,13 +82,8 @@ def _submit(submission: Submission, client: Client) -> TaskView:
     lost = False
     while True:
         try:
-            if lost and (there := next(_called(submission.name, client), None)) is not None:
-                return there
-            return client.submit(submission)
+            stored = [task for task in client.tasks(over=True) if task.name == submission.name] if lost else []
+            return stored[0] if stored else client.submit(submission)
         except NotAvailable:
             lost = True
             time.sleep(_RETRY_S)
-
-
-def _called(name: str, client: Client) -> Iterator[TaskView]:
-    return (task for task in client.tasks(over=True) if task.name == name)
