@@ -65,7 +65,7 @@ class Timeouts:
     hook_file_s: float = 3.0  # the daemon waits for a hook to finish its file
 
     # The local scheduler
-    agent_restart_s: float = 2.0  # an agent that exited unexpectedly is restarted
+    agent_restart_s: float = 2.0  # minimum time between two starts of a slot's agent, if it exits unexpectedly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -648,7 +648,7 @@ class LauncherPool:
         self._site = site
         self._launchers: dict[str, Launcher] = {}
         self._making = Lock()
-        self._of: dict[str, Launcher] = {}  # task -> its launcher
+        self._by_task: dict[str, Launcher] = {}  # task -> its launcher
         # node to vacate gracefully -> the task on it, and since when (monotonic)
         self._lingering: dict[str, tuple[str, float]] = {}
 
@@ -662,17 +662,17 @@ class LauncherPool:
             raise BadInput(error.what, where=error.where or where, fix=error.fix) from error
         except OSError as error:
             raise BadInput(f"its folder cannot be made: {error}", where=where) from error
-        self._of[record.name] = launcher
+        self._by_task[record.name] = launcher
 
     def drop(self, task: str) -> None:
         """Forget a finished task."""
-        launcher = self._of.pop(task, None)
+        launcher = self._by_task.pop(task, None)
         if launcher is not None:
             launcher.drop(task)
 
     def call(self, task: str, method: str, value: object) -> None:
         """Call an optional method of a task's launcher, ``narrow`` or ``set_batch``."""
-        if (optional := getattr(self._of.get(task), method, None)) is not None:
+        if (optional := getattr(self._by_task.get(task), method, None)) is not None:
             optional(task, value)
 
     def carry_out(self, actions: Iterable[Action], *, vacating: Collection[str] = ()) -> None:
@@ -694,13 +694,13 @@ class LauncherPool:
     def _apply(self, orders: Collection[dict[str, Any]]) -> None:
         """Pass orders to the launchers of their tasks, releases of nodes to all launchers."""
         for launcher in tuple(self._launchers.values()):
-            if mine := [order for order in orders if self._of.get(order.get("task", ""), launcher) is launcher]:
-                launcher.apply(mine)
+            if own := [order for order in orders if self._by_task.get(order.get("task", ""), launcher) is launcher]:
+                launcher.apply(own)
 
     def establish(self, plan: Plan) -> None:
         """Report the plan to launchers after a restart: tasks continue on their nodes and stop on all other nodes."""
-        tasks = [task for task in self._of if task not in plan.holdings]
-        tasks += [task for task in plan.holdings if task in self._of]
+        tasks = [task for task in self._by_task if task not in plan.holdings]
+        tasks += [task for task in plan.holdings if task in self._by_task]
         held = {task: list(plan.holdings.get(task, ())) for task in tasks}
         self._apply(
             [{"action": "start" if nodes else "stop", "task": task, "nodes": nodes} for task, nodes in held.items()]
@@ -728,7 +728,7 @@ class LauncherPool:
         """Return nodes that are being vacated for longer than ``patience_s``, or whose task has been dropped."""
         latest = time.monotonic() - patience_s
         return frozenset(
-            node for node, (task, since) in self._lingering.items() if since <= latest or task not in self._of
+            node for node, (task, since) in self._lingering.items() if since <= latest or task not in self._by_task
         )
 
     @property

@@ -203,9 +203,9 @@ class TaskStore:
         self._journal = journal
         journal.change(*((text, ()) for text in _TABLES))
         self._pending: list[Statement] = []
-        self._tasks = {record.name: record for record in self._select("WHERE state IN ('submitted', 'paused')")}
+        self._tasks = {record.name: record for record in _records(journal, "WHERE state IN ('submitted', 'paused')")}
         self._finished: OrderedDict[int, LiveTaskRecord] = OrderedDict(
-            (record.number, record) for record in self._select(_SELECT_FINISHED, _REMEMBERED)[::-1]
+            (record.number, record) for record in _records(journal, _SELECT_FINISHED, _REMEMBERED)[::-1]
         )
         self._drained: dict[str, str] = dict(journal.rows("SELECT node, user FROM drained"))
         self._facts: dict[str, str] = dict(journal.rows("SELECT key, value FROM fact"))
@@ -249,11 +249,11 @@ class TaskStore:
             among = next(
                 (record for record in self._tasks.values() if record.number == number), self._finished.get(number)
             )
-            return among or next(iter(self._select("WHERE number = ?", number)), None)
+            return among or next(iter(_records(self._journal, "WHERE number = ?", number)), None)
         lately = (record for record in self._finished.values() if record.name == name)  # may not be written yet
         if (last := max(lately, key=lambda record: record.number, default=None)) is not None:
             return last
-        return next(iter(self._select("WHERE name = ? ORDER BY number DESC LIMIT 1", name)), None)
+        return next(iter(_records(self._journal, "WHERE name = ? ORDER BY number DESC LIMIT 1", name)), None)
 
     def free_name(self, stem: str, ending: str) -> str:
         """Return an unused name with the prefix ``stem`` and the suffix ``ending``."""
@@ -348,9 +348,6 @@ class TaskStore:
         """Write due changes in a transaction of their own, synced to disk."""
         if self._pending:
             self._journal.change(*self.due(), sync=True)
-
-    def _select(self, where: str, *values: object) -> list[LiveTaskRecord]:
-        return _records(self._journal, where, *values)
 
 
 def last_site(journal: Journal) -> Mapping[str, object]:

@@ -424,28 +424,29 @@ class SchedulerPools(Scheduler):
 
     def registered(self, node: str, gpus: int) -> None:
         """Pass the registration to the pool of the node, or to all if it is unknown."""
-        for pool in self._of((node,)):
+        for pool in self._owners((node,)):
             pool.scheduler.registered(node, gpus)
 
     def gone(self, node: str) -> None:
         """Pass the exit to the pool of the node."""
-        for pool in self._of((node,)):
+        for pool in self._owners((node,)):
             pool.scheduler.gone(node)
 
     def noticed(self, node: str) -> None:
         """Pass the notice to the pool of the node, or to all if it is unknown."""
-        for pool in self._of((node,)):
+        for pool in self._owners((node,)):
             pool.scheduler.noticed(node)
 
     async def give_back(self, nodes: Collection[str]) -> None:
         """Release nodes to their pools."""
-        await _all_of(pool.scheduler.give_back(nodes) for pool in self._of(nodes))
+        await _all_of(pool.scheduler.give_back(nodes) for pool in self._owners(nodes))
 
     async def leave(self) -> None:
         """Cancel all our jobs in all pools."""
         await _all_of(pool.scheduler.leave() for pool in self.pools)
 
-    def _of(self, nodes: Collection[str]) -> tuple[SchedulerPool, ...]:
+    def _owners(self, nodes: Collection[str]) -> tuple[SchedulerPool, ...]:
+        """Return the pools of nodes; all pools if a node is unknown."""
         known = set().union(*(pool.nodes for pool in self.pools))
         if not known.issuperset(nodes):
             return self.pools

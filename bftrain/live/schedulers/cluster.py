@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
-from typing import Final
 
 import msgspec
 
 from bftrain.live.schedulers.base import AgentOrder, Allowed, News, Post, Scheduler, Site, Taken, scheduler_settings
 
 _log = logging.getLogger(__name__)
-_START: Final = ("--manager", "--secret")  # the options of the agent's command that ``bftrain agent`` needs
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,7 +35,9 @@ class ClusterScheduler(Scheduler):
     async def run(self, post: Post, agent: AgentOrder) -> None:
         """Report nodes as they come and go, and print the command that adds one."""
         self._post = post
-        _log.info("add nodes, on each: bftrain agent %s", " ".join(_options(agent)))
+        options = dict(zip(agent.argv, agent.argv[1:], strict=False))
+        words = [f"{name} {options[name]}" for name in ("--manager", "--secret") if name in options]
+        _log.info("add nodes, on each: bftrain agent %s", " ".join(words))
         await asyncio.Event().wait()
 
     async def look(self) -> frozenset[str] | None:
@@ -70,12 +70,6 @@ class ClusterScheduler(Scheduler):
     def _tell(self, news: News) -> None:
         if self._post is not None:
             self._post(news)
-
-
-def _options(agent: AgentOrder) -> list[str]:
-    """Return the options of ``bftrain agent`` for the nodes."""
-    options = dict(zip(agent.argv, agent.argv[1:], strict=False))
-    return [word for name in _START if name in options for word in (name, options[name])]
 
 
 def make(table: Mapping[str, object], site: Site) -> Scheduler:  # noqa: ARG001 - the signature of all schedulers

@@ -37,8 +37,8 @@ from bftrain.live.schedulers.base import (
 from bftrain.values import checks
 
 _SLOT: Final = "slot"  # followed by a number from 1
-# The agent's process records itself before it starts: after a crash, the restarted daemon finds it
-_WRITTEN_DOWN: Final = 'cat "/proc/$$/stat" >"$0" && exec "$@"'
+# The process of an agent records itself before it becomes the agent, so a restarted daemon finds it
+_RECORDED_START: Final = 'cat "/proc/$$/stat" >"$0" && exec "$@"'
 
 
 class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,7 +104,7 @@ class LocalScheduler(Scheduler):
         self._settings = settings
         self._grace_s = site.grace_s
         self._folder = site.folder / "agents"
-        self._begun_file = self._folder / "begun"
+        self._begun_file = self._folder / "begun"  # the start of the timetable
         self._agents: dict[str, _Agent] = {}
         self._allowed: frozenset[str] = frozenset()  # idle slots, and slots with agents in their grace period
         self._idle: frozenset[str] = frozenset()
@@ -245,7 +245,7 @@ class _Agent:
         note = folder / node
         with (folder / f"{node}.log").open("ab") as log:
             child = subprocess.Popen(  # noqa: S603 - the agent's command, as words that no shell reads
-                ["/bin/sh", "-c", _WRITTEN_DOWN, str(note), *command],
+                ["/bin/sh", "-c", _RECORDED_START, str(note), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -464,9 +464,12 @@ def _preemption(
     partition: Mapping[str, str],
     rows: Iterable[Mapping[str, str]],
     chosen: SlurmSettings,
-    used_s: float,
+    grace_s: float,
 ) -> Iterator[str | NotAvailable]:
-    """Yield a problem if pilots are never preempted, else remarks on slow preemption."""
+    """Yield a problem if pilots are never preempted, else remarks on slow preemption.
+
+    ``grace_s`` is how long agents use a node after SIGTERM.
+    """
     kind = config.get("PreemptType", "").strip()
     qos = next((row for row in rows if chosen.qos and row.get("Name") == chosen.qos), {})
     mode = partition.get("PreemptMode", "") if kind == "preempt/partition_prio" else qos.get("PreemptMode", "")
@@ -484,11 +487,11 @@ def _preemption(
     if "CANCEL" not in mode:
         yield f"PreemptMode is {mode}, with which nodes are given back later or pilots wait long; better CANCEL"
     grace = (partition if kind == "preempt/partition_prio" else qos).get("GraceTime", "0")
-    grace_s = length_s(grace) if grace.strip("0:") else 0.0
-    if grace_s and not used_s:
+    slurm_s = length_s(grace) if grace.strip("0:") else 0.0
+    if slurm_s and not grace_s:
         yield f"GraceTime is {grace}, so other users' jobs may wait that long for pilot nodes; set it to 0"
-    elif grace_s and used_s > grace_s:
-        yield f"GraceTime is {grace}, and agents would use {used_s:g} s; make [agents] grace_s smaller"
+    elif slurm_s and grace_s > slurm_s:
+        yield f"GraceTime is {grace}, and agents would use {grace_s:g} s; make [agents] grace_s smaller"
     exempt = config.get("PreemptExemptTime", "").strip()
     if exempt not in {"", "00:00:00", "NONE"}:
         yield f"PreemptExemptTime is {exempt}, so other users' jobs may wait that long for pilot nodes; set it to 0"
