@@ -30,7 +30,7 @@ class RecentWarnings(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._known: OrderedDict[str, Remarked] = OrderedDict()
-        LOGGER.handlers.insert(0, self)  # before the handlers that read its mark
+        LOGGER.handlers.insert(0, self)  # the other handlers read its mark, so it comes first
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a warning."""

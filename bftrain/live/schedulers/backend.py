@@ -55,7 +55,7 @@ class Pilot(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     state: PilotState
     node: str = ""
-    mark: str = ""  # of its order
+    mark: str = ""  # its order's mark
     start_s: float = 0.0  # seconds since 1970; for a waiting pilot, the expected start
     end_s: float | None = None  # end time, or time limit
     number: str = ""

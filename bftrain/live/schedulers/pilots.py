@@ -170,7 +170,7 @@ class NodeWatch(PolledScheduler):
     ``read`` parses the idle nodes in the output of ``command``; ``remedy`` helps if that command is missing.
     """
 
-    keep_workers_s: float | None = 0.0  # without the daemon, nothing else stops workers when a job starts
+    keep_workers_s: float | None = 0.0  # only the daemon knows that a job starts, so workers stop without it
 
     def __init__(
         self,

@@ -281,6 +281,7 @@ async def test_drained_nodes_are_given_back_until_their_agents_are_gone(
         await until(lambda: len(world.asked("give_back")) >= 3, "and again")
         world.go("n1")
         await decided(daemon)
+        await asyncio.sleep(0.06)  # a release may be under way
         world.breaks.clear()
         world.log.clear()
         await asyncio.sleep(0.06)
