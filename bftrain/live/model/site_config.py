@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from bftrain import config, parts, text_formats, toml_io
+from bftrain import config, text_formats, toml_io
 from bftrain.config import LiveSettings
 from bftrain.errors import BadConfig, BadValue, BftrainError, UnknownName
 from bftrain.live import timeouts
@@ -387,6 +387,7 @@ def load(path: Path, *, to_run: bool = False) -> SiteSettings:
 
 def _make_absolute(data: dict[str, Any], base: Path) -> None:
     """Make all paths of a site's file absolute; relative ones start at ``base``."""
+    from bftrain import parts  # noqa: PLC0415 - clients of a live run do not need it
 
     def path(text: str) -> str:
         return str(base / Path(text).expanduser()) if text else text
