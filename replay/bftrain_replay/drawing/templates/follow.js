@@ -1,12 +1,12 @@
-// Part of a page's script: a task that is highlighted in all figures, and the page's address, which keeps what is shown.
+// Part of a page's script: highlights a task in all charts and tables, and stores the view in the page's address.
 
 const follow = (task) => { // null: none
   followed = task;
-  for (const item of drawn.values()) if (item.figure.raster) item.turn = (item.turn ?? Promise.resolve()).then(() => paint(item));
+  repaintRasters();
   for (const row of document.querySelectorAll("tr:has(a[href^='#follow='])")) row.classList.toggle("followed", row.cells[0].dataset.key === task);
   remember();
 };
-document.addEventListener("click", (event) => { // a name is a link to this page with the task highlighted
+document.addEventListener("click", (event) => { // a task's name links to this page with the task highlighted
   const [, name] = event.target.closest("a[href^='#follow=']")?.getAttribute("href").match(/^#follow=(.*)$/) ?? [];
   if (!name || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
@@ -16,14 +16,14 @@ document.addEventListener("click", (event) => { // a name is a link to this page
 addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || event.target.closest?.("input")) return;
   if (followed !== null) follow(null);
-  else if (timed()) lookAtAll();
+  else if (firstTimed()) showAll();
 });
 
 // -- the address: #follow=NAME&time=FROM-TO&tasks.filter=... - times in seconds since the start
 
-const plainly = (text) => encodeURIComponent(text).replace(/%(3A|2C|2F|3E|3C)/g, (code) => decodeURIComponent(code));
-const kept = () => {
-  const parts = [], add = (name, value) => parts.push(`${name}=${plainly(value)}`), of = timed();
+const encoded = (text) => encodeURIComponent(text).replace(/%(3A|2C|2F|3E|3C)/g, (code) => decodeURIComponent(code));
+const stateHash = () => {
+  const parts = [], add = (name, value) => parts.push(`${name}=${encoded(value)}`), of = firstTimed();
   if (followed !== null) add("follow", followed);
   if (shown) add("time", shown.map((time) => Math.round(time - wholeOf(of.figure)[0]) / 1000).join("-"));
   for (const [name, item] of tables) {
@@ -32,25 +32,25 @@ const kept = () => {
   }
   return parts.join("&");
 };
-let place = ""; // the heading that the reader went to
-let restoring = true, due = 0; // nothing is kept before the page has read its address
+let place = ""; // the heading to which the reader jumped
+let restoring = true, due = 0; // the address stays until the page has read it
 const remember = () => {
   clearTimeout(due);
   if (!restoring) due = setTimeout(() => {
-    const hash = [kept(), place && `at=${place}`].filter(Boolean).join("&");
-    // A page inside another one may not change its address
+    const hash = [stateHash(), place && `at=${place}`].filter(Boolean).join("&");
+    // An embedded page may not change its address
     try { history.replaceState(null, "", hash ? `#${hash}` : location.pathname + location.search); } catch { return; }
   }, 150); // browsers allow few changes a second
 };
 const restore = () => {
-  const hash = location.hash.slice(1), of = timed();
+  const hash = location.hash.slice(1), of = firstTimed();
   restoring = false;
   if (hash && !hash.includes("=")) { place = hash; remember(); return; } // a link to a heading
   const asked = new URLSearchParams(hash.replaceAll("+", "%2B"));
   place = asked.get("at") ?? "";
   follow(asked.get("follow"));
   const time = asked.get("time")?.match(/^([\d.]+)-([\d.]+)$/)?.slice(1).map(Number), [first, last] = of ? wholeOf(of.figure) : [];
-  if (of && (time || shown)) look(time ? time.map((seconds) => first + 1000 * seconds) : [first, last]);
+  if (of && (time || shown)) zoomTo(time ? time.map((seconds) => first + 1000 * seconds) : [first, last]);
   for (const [table, item] of tables) {
     const [, heading, way] = asked.get(`${table}.sort`)?.match(/^(.*):(up|down)$/) ?? [];
     if (heading) sortBy(item, heading, way === "down");

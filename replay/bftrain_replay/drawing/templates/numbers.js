@@ -1,4 +1,4 @@
-// Part of a page's script: numbers over time.
+// Part of a page's script: unpacks numbers, and averages series over time.
 
 // -- packed numbers
 
@@ -14,7 +14,7 @@ const countsOf = async (text) => { // all lowest bytes first, then all second on
     numbers[i] = bytes[i] | (bytes[size + i] << 8) | (bytes[2 * size + i] << 16) | (bytes[3 * size + i] << 24);
   return numbers;
 };
-const lastAtOrBefore = (numbers, value, low, high) => { // the place in numbers[low..high], which rise
+const lastAtOrBefore = (numbers, value, low, high) => { // index in the ascending numbers[low..high]; low if all are larger
   while (low < high) {
     const middle = (low + high + 1) >> 1;
     if (numbers[middle] <= value) low = middle; else high = middle - 1;
@@ -22,10 +22,10 @@ const lastAtOrBefore = (numbers, value, low, high) => { // the place in numbers[
   return low;
 };
 
-// -- numbers over time: as many steps as a screen shows, of the part that is looked at
+// -- series: rows for the visible part of the time, at most as many as a screen can resolve
 
 const unpackSeries = async (part) => {
-  const { from, to, steps } = part.t; // of one length; else each begin is there
+  const { from, to, steps } = part.t; // steps of equal length; otherwise t has the start of each
   part.t = steps ? Float64Array.from({ length: steps + 1 }, (_, i) => from + ((to - from) * i) / steps) : await floatsOf(part.t);
   part.sums = {};
   for (const [name, packed] of Object.entries(part.columns)) {
@@ -39,7 +39,7 @@ const sumTo = (part, name, time) => {
   return part.sums[name][step] + part.columns[name][step] * (time - part.t[step]);
 };
 const meanOf = (part, name, from, to) => (sumTo(part, name, to) - sumTo(part, name, from)) / (to - from);
-const cutOf = (part, [from, to]) => { // the part that is looked at, and whether its steps are averaged
+const cutOf = (part, [from, to]) => { // the visible part of a series; wide: length of the averaged steps, 0 for exact ones
   const low = Math.max(from, part.t[0]), high = Math.min(to, part.t[part.t.length - 1]);
   if (!(high > low)) return null;
   const first = stepAt(part, low), last = stepAt(part, high);

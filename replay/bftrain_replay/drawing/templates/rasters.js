@@ -1,4 +1,4 @@
-// Part of a page's script: rows that change their state, mixed into the pixels of a canvas that lies over the plot.
+// Part of a page's script: draws rows that change state on a canvas over the plot; pixels mix the colours of states.
 
 const unpackRaster = async (raster) => {
   const [counts, later, states, at] = await Promise.all(
@@ -12,7 +12,7 @@ const unpackRaster = async (raster) => {
   raster.states = states;
 };
 const stateAt = (raster, row, time) => lastAtOrBefore(raster.since, time, raster.first[row], raster.first[row + 1] - 1);
-const rowsWithin = (raster, from, to) => { // the rows that are shown when this part of the time is
+const rowsShownAt = (raster, from, to) => { // the rows to show for this part of the time
   const rows = raster.rows.length, some = (row) => {
     for (let i = stateAt(raster, row, from); i < raster.first[row + 1] && raster.since[i] < to; i++) if (raster.states[i]) return true;
     return false;
@@ -23,8 +23,8 @@ const rowsWithin = (raster, from, to) => { // the rows that are shown when this 
   while (above > low && !some(above - 1)) above--;
   return low < above ? [low, above] : [0, rows];
 };
-const firstTask = (raster) => raster.colours.length - 1; // the first state that is a task's
-const taskOf = (raster, row, state) => { // whose this stretch of a row is; none if it is no task's
+const firstTask = (raster) => raster.colours.length - 1; // the first state that is a task
+const taskOf = (raster, row, state) => { // the task of this state in this row; "" for other states
   if (raster.tasks_are === "rows") return state ? raster.rows[row] : "";
   return raster.tasks_are && state >= firstTask(raster) ? raster.labels[state] : "";
 };
@@ -33,9 +33,9 @@ const rgbOf = (name) => {
   const hex = theme[name.slice(1)] ?? name;
   return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 };
-const CHANNELS = 5; // of a palette: red, green, blue, whether there is something to see, whether it is followed
-const DIMMED = 0.3, LEAST_FOLLOWED = 0.55; // how strong others are while a task is followed, and the least that it is itself
-// Where colours of tasks would mix to noise, all have one, and it is drawn as a density, in cells of several pixels
+const CHANNELS = 5; // of a palette: red, green, blue, 1 unless empty, 1 if highlighted
+const DIMMED = 0.3, LEAST_FOLLOWED = 0.55; // strength of other tasks, and least strength of the highlighted one
+// Where many hues of tasks would mix to noise, all tasks have one colour, drawn as a density in cells of several pixels
 const CELL = 5, CROWDED = 0.5; // pixels; changes a pixel
 const isDense = (item, pixels) => {
   const { raster } = item.figure, [from, to] = shown ?? wholeOf(item.figure);
@@ -44,7 +44,7 @@ const isDense = (item, pixels) => {
     changes += 1 + stateAt(raster, row, to) - stateAt(raster, row, from);
   return changes > CROWDED * pixels;
 };
-const hueTasks = (item) => { // hues for the tasks that are seen longest; who has one keeps it while the reader looks around
+const hueTasks = (item) => { // hues of the tasks visible longest; tasks keep their hue while the reader zooms
   const { raster, moments } = item.figure, [from, to] = shown ?? wholeOf(item.figure), seen = new Float64Array(raster.labels.length);
   for (let row = item.rows[0]; row < item.rows[1]; row++) {
     const last = raster.first[row + 1];
@@ -66,7 +66,7 @@ const writeKey = (item) => {
     return link;
   }));
 };
-const paletteOf = (item) => { // the ground, and how each state differs from it
+const paletteOf = (item) => { // the background colour, and the difference of each state from it
   const { raster } = item.figure, ground = rgbOf(raster.colours[0]), palette = new Float64Array(CHANNELS * raster.labels.length);
   const colours = raster.colours.map(rgbOf);
   for (let i = 1; i < raster.labels.length; i++) {
@@ -91,7 +91,7 @@ const paint = (item) => {
     top: top / svg.height.baseVal.value, height: high / svg.height.baseVal.value };
   const groups = item.box.parentElement.querySelector(".groups");
   for (const [side, share] of Object.entries(places)) for (const over of [canvas, groups]) over.style[side] = `${100 * share}%`;
-  groups.replaceChildren(...raster.groups.flatMap(([name, begin], i) => { // the name stands at the first row that is shown
+  groups.replaceChildren(...raster.groups.flatMap(([name, begin], i) => { // the name is at the first visible row
     const end = raster.groups[i + 1]?.[1] ?? raster.rows.length, at = Math.max(begin, low), share = (at - low) / many;
     if (end <= low || begin >= above || ((Math.min(end, above) - at) / many) * high < 13) return []; // no room
     const line = Object.assign(document.createElement("div"), { style: `top:${100 * share}%` });
@@ -99,8 +99,8 @@ const paint = (item) => {
     return [line];
   }));
   const image = context.createImageData(width, height), pixels = image.data, scale = width / (to - from);
-  const change = new Float64Array(CHANNELS * (width + 2)); // how much each channel changes to the next pixel
-  const known = Math.min((moments.to - from) * scale, width); // nothing is known from there on
+  const change = new Float64Array(CHANNELS * (width + 2)); // the change of each channel from one pixel to the next
+  const known = Math.min((moments.to - from) * scale, width); // the end of the data
   const hot = rgbOf("@followed"), rowsAre = followed && raster.tasks_are === "rows", dim = followed && raster.tasks_are ? DIMMED : 1;
   for (let line = 0; line < height; line++) {
     const begin = low + Math.floor((line * many) / height), end = low + Math.floor(((line + 1) * many) / height);
@@ -127,7 +127,7 @@ const paint = (item) => {
       blue += change[CHANNELS * x + 2];
       seen += change[CHANNELS * x + 3];
       share += change[CHANNELS * x + 4];
-      const strong = seen > 1e-6 ? dim / Math.sqrt(seen * (end - begin)) : 0; // so that what is rare is seen too
+      const strong = seen > 1e-6 ? dim / Math.sqrt(seen * (end - begin)) : 0; // strengthens rare states
       const over = share > 1e-6 ? Math.max(Math.min(Math.sqrt(share / (end - begin)), 1), LEAST_FOLLOWED) : 0;
       pixels[at] = (ground[0] + red * strong) * (1 - over) + hot[0] * over;
       pixels[at + 1] = (ground[1] + green * strong) * (1 - over) + hot[1] * over;

@@ -1,9 +1,9 @@
-// Part of a page's script: tables that are sorted by a heading and filtered by words.
+// Part of a page's script: sorts tables by a heading, and filters them by words and comparisons.
 
-const FILTERED = 10; // rows; fewer are seen at a glance
+const FILTERED = 10; // rows; shorter tables have no filter
 const UNITS = { "%": 0.01, s: 1, min: 60, h: 3600, days: 86400, million: 1e6, billion: 1e9, trillion: 1e12 };
-const AT_ONCE = 200; // rows that a table shows before its reader scrolls to its end: thousands take long to lay out
-const tables = new Map(); // name of a table that can be sorted -> what is needed to sort and to filter it
+const AT_ONCE = 200; // rows that are shown until the reader scrolls to the end: the layout of thousands takes long
+const tables = new Map(); // name of a sortable table -> its rows, order and filter
 
 const sortBy = (item, heading, down) => {
   const heads = [...item.table.tHead.rows[0].cells], head = heads.find((one) => one.textContent === heading);
@@ -14,7 +14,7 @@ const sortBy = (item, heading, down) => {
   const key = (row) => row.cells[head.cellIndex].dataset.key ?? "";
   const order = (a, b) => {
     const [x, y] = [key(a), key(b)];
-    if (x === "" || y === "") return (x === "") - (y === "") || 0; // what has no value comes last either way
+    if (x === "" || y === "") return (x === "") - (y === "") || 0; // missing values are last in both directions
     const difference = isNaN(x) || isNaN(y) ? x.localeCompare(y, "en", { numeric: true }) : x - y;
     return down ? -difference : difference;
   };
@@ -25,7 +25,7 @@ const arrange = (item) => {
   const focus = document.activeElement;
   item.shown = AT_ONCE;
   item.table.tBodies[0].append(...item.order);
-  if (item.table.contains(focus)) focus.focus({ preventScroll: true }); // rows that move lose it
+  if (item.table.contains(focus)) focus.focus({ preventScroll: true }); // moved rows lose it
   show(item);
 };
 const show = (item) => {
@@ -35,7 +35,7 @@ const show = (item) => {
     if (row.hidden !== hidden) row.hidden = hidden;
   }
 };
-// A part such as lost>5% compares a column; any other has to stand in the row
+// A part such as lost>5% compares a column; the row must contain any other part
 const conditionOf = (item, part) => {
   const [, heading, sign, value, unit] = part.match(/^([^<>]+)([<>])([\d.,]+)(.*)$/) ?? [];
   const heads = [...item.table.tHead.rows[0].cells].map((one) => one.textContent.toLowerCase());

@@ -1,41 +1,41 @@
-// Part of a page's script: the part of the time that all figures over time show, and what lies under the pointer.
+// Part of a page's script: the visible part of the time, which all charts over time share, and the tip at the pointer.
 
-// -- which part of the time all figures over time show
+// -- the visible part of the time
 
-const update = (item) => inTurn(item, (view) => {
+const update = (item) => queueChange(item, (view) => {
   if (!item.figure.moments) return;
   const [from, to] = windowOf(item.figure), data = dataOf(item);
   view.signal("from_t", from).signal("to_t", to);
   if (item.figure.raster) {
-    item.rows = item.chosen ?? rowsWithin(item.figure.raster, from, to);
+    item.rows = item.chosen ?? rowsShownAt(item.figure.raster, from, to);
     view.signal("from_row", item.rows[0]).signal("to_row", item.rows[1]);
   }
   if (data) view.data(...data);
 });
 let asked = 0;
-const choose = (part) => {
+const setShown = (part) => {
   shown = part && part[1] > part[0] ? part : null;
   cancelAnimationFrame(asked);
   asked = requestAnimationFrame(() => {
     drawn.forEach(update);
     const words = document.getElementById("shown-time");
     remember();
-    if (words) words.textContent = shown ? spanOf(timed().figure.moments, ...shown) : "all of the time";
+    if (words) words.textContent = shown ? spanOf(firstTimed().figure.moments, ...shown) : "all of the time";
   });
 };
-const timed = () => [...drawn.values()].find((item) => item.figure.moments); // all of these have the same time
-const look = (part) => {
-  const item = timed();
+const firstTimed = () => [...drawn.values()].find((item) => item.figure.moments); // all charts over time have the same axis
+const zoomTo = (part) => {
+  const item = firstTimed();
   if (!item) return;
   const [first, last] = wholeOf(item.figure), least = (last - first) / 1e5;
   let [from, to] = part;
   const wide = Math.min(Math.max(to - from, least), last - first);
   from = Math.min(Math.max(from, first), last - wide);
-  choose(wide >= last - first ? null : [from, from + wide]);
+  setShown(wide >= last - first ? null : [from, from + wide]);
 };
-const lookAtAll = () => {
+const showAll = () => {
   for (const item of drawn.values()) item.chosen = null;
-  look(wholeOf(timed().figure));
+  zoomTo(wholeOf(firstTimed().figure));
 };
 const MOVES = {
   in: ([from, to]) => [from + (to - from) / 4, to - (to - from) / 4],
@@ -45,12 +45,12 @@ const MOVES = {
 };
 for (const button of document.querySelectorAll("[data-look]"))
   button.addEventListener("click", () => {
-    if (!timed()) return;
-    if (button.dataset.look === "all") lookAtAll();
-    else look(MOVES[button.dataset.look](shown ?? wholeOf(timed().figure)));
+    if (!firstTimed()) return;
+    if (button.dataset.look === "all") showAll();
+    else zoomTo(MOVES[button.dataset.look](shown ?? wholeOf(firstTimed().figure)));
   });
 
-// -- dragging over a figure looks at what was dragged over; a double click looks at everything again
+// -- dragging over a chart zooms to this part; a double click shows everything again
 
 const inPlot = (item, event) => {
   const svg = item.box.querySelector("svg").getBoundingClientRect(), [left, top] = cornerOf(item);
@@ -60,8 +60,8 @@ const inPlot = (item, event) => {
   return { x: Math.min(Math.max(x, 0), width), y: Math.min(Math.max(y, 0), height), left, top, width, height, inside };
 };
 const rowAt = (item, at, y) => Math.min(Math.floor(item.rows[0] + (y / at.height) * (item.rows[1] - item.rows[0])), item.rows[1] - 1);
-let followedBefore = null; // the task, before the last click
-const draggable = (item, box) => {
+let followedBefore = null; // the highlighted task before the last click
+const enableDrag = (item, box) => {
   let begin = null;
   const shade = box.parentElement.querySelector(".shade");
   const rowsToo = (at) => item().figure.raster && Math.abs(at.y - begin.y) >= DRAG_ROWS;
@@ -87,7 +87,7 @@ const draggable = (item, box) => {
         const [low, high] = [at.y, begin.y].sort((a, b) => a - b);
         one.chosen = [rowAt(one, at, low), rowAt(one, at, high) + 1];
       }
-      look([begin.x, at.x].sort((a, b) => a - b).map((x) => +scale.invert(x)));
+      zoomTo([begin.x, at.x].sort((a, b) => a - b).map((x) => +scale.invert(x)));
     } else if (one.figure.raster?.tasks_are && event.detail !== 2) {
       followedBefore = followed;
       const task = taskAt(one, at, +scale.invert(at.x));
@@ -97,15 +97,15 @@ const draggable = (item, box) => {
   });
   box.addEventListener("pointercancel", stop);
   box.addEventListener("dblclick", () => {
-    follow(followedBefore); // its first click followed another
-    lookAtAll();
+    follow(followedBefore); // undoes the first click of the double click
+    showAll();
   });
 };
 
-// -- what lies under the pointer
+// -- the tip at the pointer
 
 const tip = document.getElementById("tip");
-const tell = (event, lines) => {
+const showTip = (event, lines) => {
   tip.hidden = !lines || !lines.length;
   if (tip.hidden) return;
   tip.replaceChildren(...lines.map((line) => Object.assign(document.createElement("div"), { textContent: line })));
@@ -114,7 +114,7 @@ const tell = (event, lines) => {
   tip.style.left = `${Math.max(beside, 4)}px`;
   tip.style.top = `${Math.max(Math.min(event.clientY + 16, innerHeight - height - 4), 4)}px`;
 };
-const linesOf = (value) => {
+const tipLines = (value) => {
   if (value === null || value === undefined || value === "") return null;
   return typeof value === "object" ? Object.entries(value).map(([name, item]) => `${name}: ${item}`) : [String(value)];
 };
@@ -132,10 +132,10 @@ const clockOf = (moments, place) => {
 };
 const momentOf = (moments, place) => clockOf(moments, place) + (moments.calendar ? " UTC" : "");
 const spanOf = (moments, from, to) => {
-  const same = clockOf(moments, from).slice(0, -8) === clockOf(moments, to).slice(0, -8); // the same day
+  const same = clockOf(moments, from).slice(0, -8) === clockOf(moments, to).slice(0, -8); // on the same day
   return `${clockOf(moments, from)} to ${same ? momentOf(moments, to).slice(clockOf(moments, to).length - 8) : momentOf(moments, to)} (${lengthOf(to - from)})`;
 };
-const seenAt = (item, at, time) => { // of the rows that share this point the one that most is seen of
+const stretchAt = (item, at, time) => { // the stretch of a row that is most visible at this point, which several rows may share
   const { raster, moments } = item.figure, half = (item.view.scale("x").invert(1) - item.view.scale("x").invert(0)) / 2;
   const from = rowAt(item, at, Math.floor(at.y)), to = Math.max(rowAt(item, at, Math.floor(at.y) + 0.999), from);
   let best = null;
@@ -143,21 +143,21 @@ const seenAt = (item, at, time) => { // of the rows that share this point the on
     for (let i = stateAt(raster, row, time - half); i < raster.first[row + 1] && raster.since[i] <= time + half; i++) {
       const end = i + 1 < raster.first[row + 1] ? raster.since[i + 1] : moments.to;
       const seen = Math.min(end, time + half) - Math.max(raster.since[i], time - half);
-      const rank = isFollowed(raster, row, raster.states[i]) ? Infinity : Math.min(raster.states[i], raster.tasks_are === "labels" ? firstTask(raster) : 1); // tasks before idle before nothing
+      const rank = isFollowed(raster, row, raster.states[i]) ? Infinity : Math.min(raster.states[i], raster.tasks_are === "labels" ? firstTask(raster) : 1); // tasks first, then idle, then empty
       if (!best || rank > best.rank || (rank === best.rank && seen > best.seen)) best = { row, i, end, rank, seen };
     }
   return best;
 };
-const inRows = (item, at, time) => {
-  const { raster, moments } = item.figure, { row, i, end } = seenAt(item, at, time), task = raster.tasks_are === "labels" && taskOf(raster, row, raster.states[i]);
+const rowTip = (item, at, time) => {
+  const { raster, moments } = item.figure, { row, i, end } = stretchAt(item, at, time), task = raster.tasks_are === "labels" && taskOf(raster, row, raster.states[i]);
   const group = groupOf(raster, row);
   return [`${raster.thing} ${raster.rows[row]}${group ? `, ${group}` : ""}`, task ? `task ${task}` : raster.labels[raster.states[i]], spanOf(moments, raster.since[i], end)];
 };
 const taskAt = (item, at, time) => {
-  const { raster } = item.figure, { row, i } = seenAt(item, at, time);
+  const { raster } = item.figure, { row, i } = stretchAt(item, at, time);
   return taskOf(raster, row, raster.states[i]);
 };
-const inSeries = (item, time) => {
+const seriesTip = (item, time) => {
   const { moments, series } = item.figure, lines = [momentOf(moments, time)];
   for (const part of series.map((number) => pageData.series[number])) {
     const cut = cutOf(part, windowOf(item.figure));
@@ -170,14 +170,14 @@ const inSeries = (item, time) => {
   }
   return lines;
 };
-const under = (item, event) => {
+const tipAt = (item, event) => {
   const at = inPlot(item, event);
   if (!at.inside) return null;
   const time = +item.view.scale("x").invert(at.x), [first, last] = wholeOf(item.figure);
   if (time < first || time > last) return null;
-  return item.figure.raster ? inRows(item, at, time) : inSeries(item, time);
+  return item.figure.raster ? rowTip(item, at, time) : seriesTip(item, time);
 };
-const hair = (here, event) => { // a thin line at the same moment in all figures over time
+const drawHair = (here, event) => { // a thin line at the same moment in all charts over time
   const at = here && inPlot(here, event), time = at?.inside ? here.view.scale("x").invert(at.x) : null;
   for (const item of drawn.values()) {
     const line = item.figure.moments && item.box.parentElement.querySelector(".hair");
@@ -192,11 +192,11 @@ for (const [name, figure] of Object.entries(pageData.figures)) {
   const box = document.getElementById(`draw-${name}`), item = () => drawn.get(name);
   const point = (event) => {
     if (!item()) return;
-    hair(item(), event);
-    tell(event, under(item(), event));
+    drawHair(item(), event);
+    showTip(event, tipAt(item(), event));
   };
   for (const kind of ["pointerdown", "pointermove"]) box.addEventListener(kind, point);
-  box.addEventListener("pointerleave", (event) => { tell(event, null); hair(null, event); });
-  draggable(item, box);
+  box.addEventListener("pointerleave", (event) => { showTip(event, null); drawHair(null, event); });
+  enableDrag(item, box);
 }
-addEventListener("scroll", (event) => tell(event, null), { passive: true });
+addEventListener("scroll", (event) => showTip(event, null), { passive: true });
