@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from bftrain_replay.reporting.losses import CAUSES
 from tests.helpers.pages import PAGES, Page, page
 from tests.helpers.reading import Reader, way
-from tests.helpers.report_page import LOSSES
 from tests.helpers.site import Built
 
 pytestmark = pytest.mark.apart
@@ -73,7 +73,7 @@ def assert_report_is_quoted(text: str, report: str) -> None:
     assert len(figures) == len(rows(text, "| | exact |")) == 6
     for shown in (*figures, *rows(text, "| | exact |")):
         assert squeezed("".join(shown)) in seen
-    assert [name for name, *_ in rows(text, "| step |")] == [*LOSSES]
+    assert [name for name, *_ in rows(text, "| step |")] == [cause.name for cause in CAUSES]
 
 
 def rows(text: str, first_words: str) -> list[list[str]]:

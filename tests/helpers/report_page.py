@@ -7,29 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any
 
 import bftrain
 from bftrain import EventLog, TaskSpec
 from bftrain_replay.drawing.theme import LIGHT
 
-# Causes of losses, in the order of the waterfall
-LOSSES: Final = (
-    "No task left",
-    "Too few compete",
-    "Tasks are full",
-    "Too few nodes",
-    "Not worth a start",
-    "Not yet decided",
-    "Of the other kind",
-    "Start-up",
-    "Rescaling",
-    "Preemption",
-    "Late notice of finish",
-    "Spreading",
-)
-
-__all__ = ["LIGHT", "LOSSES", "ReportData", "material_of", "rendered"]
+__all__ = ["LIGHT", "ReportData", "material_of", "rendered"]
 
 
 @dataclass(frozen=True)
