@@ -1,4 +1,4 @@
-"""Figures of several replays, row by row, with units and the best values."""
+"""The rows of a comparison: figures of several replays, their changes, and the best values."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from bftrain_replay.run.headline import ABOVE, mark_of, ran_out
 from bftrain_replay.run.summary_figures import FIGURE_OF, FIGURES, FigureTopic, SummaryFigure
 from bftrain_replay.run.task_figures import TaskPercentiles
 
-_SAME_FROM: Final = 5e-4  # a relative change below this would be shown as 0.0 %
-
-
-# The parts of a spread that are compared: of times the median, of ratios the worst
+_LEAST_CHANGE: Final = 5e-4  # a smaller relative change would be shown as 0.0 %
+_LARGE_CHANGE: Final = 10.0  # shown as a factor instead of percent
+# Statistics of completion times, and of slowdown and rho
 _TIME_STATISTICS: Final = ("mean", "p50", "p95")
 _RATIO_STATISTICS: Final = ("mean", "max", "p95")
 COMMON_TASKS: Final = "tasks_finished_by_all"
@@ -35,7 +34,7 @@ class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
     definition: SummaryFigure
     amounts: tuple[float | None, ...]
     best: tuple[int, ...] = ()
-    marks: tuple[str, ...] = ()  # optional suffix of each value
+    marks: tuple[str, ...] = ()  # a remark behind each value; empty for none
     short: str = ""  # short label for terminals
     compares: bool = True  # False omits the change: the values measure different things
 
@@ -46,7 +45,7 @@ class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """Its title."""
+        """Its label on pages and terminals."""
         return self.definition.label
 
     @property
@@ -68,9 +67,9 @@ class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
         if first == 0.0:
             return text_formats.UNKNOWN
         change = value / first - 1.0
-        if abs(change) < _SAME_FROM:
+        if abs(change) < _LEAST_CHANGE:
             return "< 0.1 %"
-        return f"{value / first:,.1f} times" if change >= 10.0 else f"{100.0 * change:+.1f} %"  # noqa: PLR2004 - more per cent than that say little
+        return f"{value / first:,.1f} times" if change >= _LARGE_CHANGE else f"{100.0 * change:+.1f} %"
 
 
 class FigureGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,9 +81,9 @@ class FigureGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ComparedReplays:
-    """Replays, their figures by group, how they were made, and caveats.
+    """Replays, their figures by group, their settings and inputs, and caveats.
 
-    ``forced`` is the reason against comparing them, if the comparison was forced.
+    ``forced`` is the reason against comparing them if they are compared despite it.
     """
 
     sides: tuple[ComparedRun, ...]
@@ -99,8 +98,13 @@ class ComparedReplays:
         units = {side.run.unit for side in self.sides}
         return units.pop() if len(units) == 1 else NODE
 
+    @property
+    def in_rounds(self) -> bool:
+        """Whether some replays share time in rounds: then completion times count instead of harvests."""
+        return any(side.in_rounds for side in self.sides)
+
     def words(self, text: str) -> str:
-        """Return one of our sentences about nodes as a sentence about the unit."""
+        """Return a text about nodes in words of the unit."""
         return in_words_of(self.unit, text)
 
     @property
@@ -115,9 +119,9 @@ class ComparedReplays:
 
 
 def groups_of(sides: Sequence[ComparedRun], *, comparable: bool) -> tuple[FigureGroup, ...]:
-    """Return all figures. Unless the work is ``comparable`` the best is marked among decision times only.
+    """Return all figures; unless the work is ``comparable``, the best is marked only in the group of decisions.
 
-    If some share time in rounds, these are the figures available in all, plus the round figures.
+    If some share time in rounds, there are only figures that all have, and figures of rounds.
     """
     summaries = [side.summary for side in sides]
     only_replays = not any(side.in_rounds for side in sides)
@@ -138,9 +142,9 @@ def groups_of(sides: Sequence[ComparedRun], *, comparable: bool) -> tuple[Figure
     if not only_replays:
         wall_s = _row(FIGURE_OF["wall_s"], [summary["wall_s"] for summary in summaries])
         every |= {"Nodes": _nodes(sides), "Rounds": [*rows("Rounds"), wall_s]}
-    own = list(_chosen_metrics(sides))
-    if own:
-        every["Requested metrics"] = own
+    metrics = list(_requested_metrics(sides))
+    if metrics:
+        every["Requested metrics"] = metrics
     groups = []
     for title, figures in every.items():
         shown = tuple(figure if comparable else replace(figure, best=()) for figure in figures)
@@ -151,35 +155,36 @@ def groups_of(sides: Sequence[ComparedRun], *, comparable: bool) -> tuple[Figure
 
 
 def _row(figure: SummaryFigure, values: Sequence[float | None]) -> ComparedFigure:
-    given = tuple(values)
-    row = ComparedFigure(definition=figure, amounts=given)
-    known = [value for value in given if value is not None]
+    """Return the row with its best values marked: all with the same text as the best; none if all are equal."""
+    row = ComparedFigure(definition=figure, amounts=tuple(values))
+    known = [value for value in row.amounts if value is not None]
     if figure.better is None or len(known) < 2:  # noqa: PLR2004 - a single value is not the best
         return row
-    chosen = max(known) if figure.better == "more" else min(known)
+    best_value = max(known) if figure.better == "more" else min(known)
     texts = row.texts
-    wanted = texts[given.index(chosen)]  # values with equal text are equally good
-    best = tuple(place for place, value in enumerate(given) if value is not None and texts[place] == wanted)
+    best_text = texts[row.amounts.index(best_value)]
+    best = tuple(place for place, value in enumerate(row.amounts) if value is not None and texts[place] == best_text)
     return replace(row, best=best if len(best) < len(known) else ())
 
 
 def _shown(name: str, values: Sequence[float | None]) -> dict[str, ComparedFigure | None]:
-    """Return the row of computed values, or ``None`` if it is empty."""
+    """Return the row of these values by name; ``None`` if comparisons do not show it."""
     figure = FIGURE_OF[name]
     return {name: _row(figure, values) if figure.shown(values) else None}
 
 
 def _read(figure: SummaryFigure, summaries: Sequence[object]) -> ComparedFigure | None:
+    """Return the row of a figure in all summaries; ``None`` if comparisons do not show it."""
     values = [figure.value_in(summary) for summary in summaries]
     return _row(figure, values) if figure.shown(values) else None
 
 
-def _chosen_metrics(sides: Sequence[ComparedRun]) -> Iterator[ComparedFigure]:
+def _requested_metrics(sides: Sequence[ComparedRun]) -> Iterator[ComparedFigure]:
     """Yield the metrics that the settings name; their better direction is unknown."""
-    found = [side.summary["metrics"] for side in sides]
-    for name in dict.fromkeys(name for each in found for name in each):
+    metrics = [side.summary["metrics"] for side in sides]
+    for name in dict.fromkeys(name for each in metrics for name in each):
         figure = SummaryFigure(name=f"metrics.{name}", label=name, unit="ratio")
-        yield _row(figure, [each.get(name) for each in found])
+        yield _row(figure, [each.get(name) for each in metrics])
 
 
 def _nodes(sides: Sequence[ComparedRun]) -> Iterator[ComparedFigure]:
@@ -196,13 +201,13 @@ def _computed_of_harvest(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Co
     made: dict[str, ComparedFigure | None] = {}
     if not all(each["complete"] for each in summaries):
         made["simulated_s"] = _row(FIGURE_OF["simulated_s"], [each["simulated_s"] for each in summaries])
-    # Ratios to the same tasks' work elsewhere: they depend on the objective, and are low where tasks run out
-    lacking = [ran_out(each) for each in summaries]
-    ranked = not any(lacking) and len({each["objective"] for each in summaries}) == 1
+    # The references of these ratios depend on the objective, and have no meaning if tasks run out
+    short_of_tasks = [ran_out(each) for each in summaries]
+    ranked = not any(short_of_tasks) and len({each["objective"] for each in summaries}) == 1
     for name in ("efficiency", "ceiling_efficiency", "harvested_of_ceiling", "harvested_of_bound"):
         row = _read(FIGURE_OF[name], summaries)
         if row is not None:
-            marks = [mark_of(each, tasks_ran_out=short) for each, short in zip(row.amounts, lacking, strict=True)]
+            marks = [mark_of(each, tasks_ran_out=out) for each, out in zip(row.amounts, short_of_tasks, strict=True)]
             if ABOVE in marks:  # next to the label, which has more room
                 row = replace(row, definition=replace(row.definition, label=f"{row.label} ({ABOVE})"))
             made[name] = replace(
@@ -215,13 +220,13 @@ def _computed_of_harvest(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Co
 
 
 def _computed_of_tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> dict[str, ComparedFigure | None]:
-    """Return the rows that need the tables of tasks, for tasks that finished in all comparable replays."""
+    """Return the rows that need the tables of tasks; of ``comparable`` replays, times of tasks that finished in all."""
     summaries, tasks = [side.summary for side in sides], [side.tasks for side in sides]
     made: dict[str, ComparedFigure | None] = {}
     finished = [each.chosen(each.finished) for each in tasks]
     common: frozenset[str] | None = None
     if comparable:
-        # Otherwise a replay would be penalised for finishing a slow task that another one leaves unfinished
+        # Or a replay would be penalised for finishing a slow task that another one leaves unfinished
         common = frozenset(finished[0].name).intersection(*(each.name for each in finished))
         finished = [each.chosen(np.array([name in common for name in each.name], dtype=bool)) for each in finished]
         made |= _shown(COMMON_TASKS, [len(common)] * len(sides))
@@ -252,7 +257,10 @@ def _computed_of_tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> dic
 def _spread(
     of: str, parts: Sequence[str], values: Sequence[NDArray[np.float64]], name: str = ""
 ) -> dict[str, ComparedFigure | None]:
-    """Return the rows for parts of a distribution; ``name`` is used in files if the tasks are not the summary's."""
+    """Return the rows for ``parts`` of the spread ``of`` these values.
+
+    ``name`` is the name in files, if the summary's figure is of other tasks.
+    """
     spreads = [TaskPercentiles.of(each) for each in values]
     made: dict[str, ComparedFigure | None] = {}
     for part in parts:

@@ -1,4 +1,4 @@
-"""The compared replays, the differences in their settings and inputs, and whether they can be compared."""
+"""The compared runs, the differences in their settings and inputs, and whether their figures can be compared."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from bftrain_replay.study_run import REPLAY
 
 _LEFT_ALONE: Final = "run the replay again, and do not edit its files"
 _PART: Final = ("window", "nodes", "skip_events")  # settings that select a part of the log
-_TELLING: Final = ("solver", "objective", "round_s", "policy")  # settings that identify a run
-_MEASURE: Final = "measure"
-_UNTIL: Final = "until_s"  # a round setting; replays store it outside their settings
+_ALWAYS_SHOWN: Final = ("solver", "objective", "round_s", "policy")  # settings that identify a run
+_UNTIL: Final = "until_s"  # a setting of rounds; replays store it outside their settings
 _IN_ROUNDS: Final = "time shared in rounds"
-_SHORT_SUM: Final = 12  # SHA-256 digits that distinguish files for people
+_SHORT_SUM: Final = 12  # displayed digits of SHA-256
 
 
 class _NamedFile(msgspec.Struct, frozen=True):
@@ -39,7 +38,7 @@ class _Inputs(msgspec.Struct, frozen=True):
 
 
 class _Origin(msgspec.Struct, frozen=True):
-    """The entries of ``summary.json`` besides its figures that a comparison reads."""
+    """The entries of ``summary.json`` that a comparison reads, apart from figures."""
 
     inputs: _Inputs
     settings: dict[str, Any]
@@ -55,7 +54,7 @@ class ComparedRun:
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
-        """Its figures; raise ``BadInput`` if they are not those of a replay or of rounds."""
+        """Its summary; raise ``BadInput`` unless it is the summary of a replay or of rounds."""
         content, kind = self.run.content, self.run.kind
         if kind not in (REPLAY, ROUNDS):
             fix = "name replays, or runs in rounds"
@@ -84,13 +83,13 @@ class ComparedRun:
 
     @property
     def cluster(self) -> Mapping[str, Any]:
-        """The permanent nodes by kind, the latest stop and the stop reason; no nodes for a log."""
+        """The permanent nodes by kind, the time bound ``until_s``, and ``why`` the run ended; no nodes for a log."""
         summary, settings = self.summary, self.summary["settings"]
         if self.in_rounds:
             nodes = summary["inputs"].get("cluster", {})
             return {"nodes": nodes, "until_s": settings.get("until_s"), "why": summary["ended"]}
-        found = summary.get("cluster") or {"nodes": {}, "until_s": None, "ended": {}}
-        return {**found, "why": found["ended"].get(settings.get("solver"), "")}
+        cluster = summary.get("cluster") or {"nodes": {}, "until_s": None, "ended": {}}
+        return {**cluster, "why": cluster["ended"].get(settings.get("solver"), "")}
 
     @property
     def tasks(self) -> TaskColumns:
@@ -99,18 +98,18 @@ class ComparedRun:
 
     @property
     def waits(self) -> int:
-        """The number of waits of these tasks."""
+        """The number of waits of the measured tasks."""
         return sum(row["waits"] for row in self.run.measured_tasks)
 
     @cached_property
     def work_of_tasks(self) -> dict[str, tuple[float, float]]:
-        """Return the samples and the node-hours of each task."""
+        """The samples and the node-hours of each task."""
         return {row["name"]: (row["done_samples"], row["node_h"]) for row in self.run.task_rows}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingDifference:
-    """By name (``settings.solver``, ``tasks``, ``versions.numpy``): ``differs`` for each replay, ``same`` once."""
+    """Settings, inputs and versions by name, such as ``settings.solver``: the different and the equal ones."""
 
     differs: Mapping[str, tuple[Any, ...]]
     same: Mapping[str, Any]
@@ -118,17 +117,17 @@ class SettingDifference:
 
 def making_of(sides: Sequence[ComparedRun]) -> SettingDifference:
     """Compare the settings, inputs, baselines and versions of all replays."""
-    # Replays and rounds have different settings: defaults of settings found on one side only have no meaning
+    # Replays and rounds have different settings, whose defaults need no mention
     mixed = len({side.in_rounds for side in sides}) > 1
-    summary = [dict(_settings_of(side, whole=not mixed)) for side in sides]
+    makings = [dict(_settings_of(side, whole=not mixed)) for side in sides]
     if same_tasks(sides):
-        for each in summary:  # ignores file names: equal tasks are the same input
-            each["tasks"] = summary[0]["tasks"]
+        for making in makings:  # ignores file names: equal tasks are the same input
+            making["tasks"] = makings[0]["tasks"]
     if len(set(map(_nodes_of, sides))) == 1:
-        for each in summary:
-            each["log"] = summary[0]["log"]
-    names = list(dict.fromkeys(name for each in summary for name in each))
-    rows = {name: tuple(each.get(name) for each in summary) for name in names}
+        for making in makings:
+            making["log"] = makings[0]["log"]
+    names = list(dict.fromkeys(name for making in makings for name in making))
+    rows = {name: tuple(making.get(name) for making in makings) for name in names}
     same = {name: values[0] for name, values in rows.items() if all(value == values[0] for value in values)}
     return SettingDifference(differs={name: values for name, values in rows.items() if name not in same}, same=same)
 
@@ -149,7 +148,7 @@ def hindrances(sides: Sequence[ComparedRun]) -> Iterator[str]:
 
 
 def same_tasks(sides: Sequence[ComparedRun]) -> bool:
-    """Whether all were given the same tasks."""
+    """Return whether all were given the same tasks."""
     return len({side.summary["inputs"]["tasks"]["sha256"] for side in sides}) == 1
 
 
@@ -159,21 +158,21 @@ def rules_of(sides: Sequence[ComparedRun]) -> list[str]:
 
 
 def measured_of(sides: Sequence[ComparedRun]) -> list[str]:
-    """Return the tasks that means include: all, or in rounds a subset."""
-    return list(dict.fromkeys(side.summary["settings"].get(_MEASURE) or "" for side in sides))
+    """Return the different choices of tasks that means include: "" for all, or in rounds a setting for some."""
+    return list(dict.fromkeys(side.summary["settings"].get("measure") or "" for side in sides))
 
 
 def same_end(sides: Sequence[ComparedRun]) -> bool:
-    """Return whether all stopped at the same time, which makes unfinished tasks comparable."""
+    """Return whether unfinished tasks are comparable: no time bound stopped a replay, or all had the same bound."""
     ends = {side.cluster["until_s"] for side in sides}
     return len(ends) == 1 or all(side.cluster["why"] != EndReason.UNTIL for side in sides)
 
 
 def comparable(sides: Sequence[ComparedRun]) -> bool:
-    """Return whether more harvest, or less loss, is better: the same work, time and rules.
+    """Return whether figures can be ranked, because the replays have the same tasks, duration and rules.
 
-    On permanent nodes the stop time depends on the replay. Rounds compare completion times instead of harvests: rules
-    may then differ, provided that the same tasks are measured.
+    Durations may differ on permanent nodes, where they depend on the replay. Rules may differ if some share time in
+    rounds, because completion times are compared instead of harvests; the same tasks must be measured then.
     """
     if not same_tasks(sides) or not same_end(sides):
         return False
@@ -184,7 +183,7 @@ def comparable(sides: Sequence[ComparedRun]) -> bool:
 
 
 def _nodes_of(side: ComparedRun) -> str:
-    """Return an identity of the idle nodes of a replay."""
+    """Return a text that is equal for replays of the same idle nodes."""
     nodes = side.cluster["nodes"]
     if not nodes:
         return str(side.summary["inputs"]["log"]["sha256"])
@@ -193,6 +192,7 @@ def _nodes_of(side: ComparedRun) -> str:
 
 
 def _settings_of(side: ComparedRun, *, whole: bool) -> Iterator[tuple[str, Any]]:
+    """Yield names and values of inputs, settings and versions; settings at their default only with ``whole``."""
     summary, cluster = side.summary, side.cluster
     inputs, settings = summary["inputs"], summary["settings"]
     yield "log", f"cluster {FixedCluster(nodes=cluster['nodes']).text}" if cluster["nodes"] else _input(inputs["log"])
@@ -202,10 +202,10 @@ def _settings_of(side: ComparedRun, *, whole: bool) -> Iterator[tuple[str, Any]]
     if _UNTIL not in settings and cluster["nodes"] and (whole or cluster["until_s"] is not None):
         yield f"settings.{_UNTIL}", cluster["until_s"]
     for name, value in settings.items():
-        if whole or name in _TELLING or value != usual.get(name):
+        if whole or name in _ALWAYS_SHOWN or value != usual.get(name):
             yield f"settings.{name}", value
     for name, version in summary["versions"].items():
-        # The settings contain the solver's name: list only differences that it does not imply
+        # Without the solver's name, which is a setting: only a different version is a difference
         yield ("versions.solver" if name.startswith("solver ") else f"versions.{name}"), version
 
 

@@ -38,7 +38,7 @@ class Comparison(ShortRepr, ComparedReplays):
         return f"comparison of {' | '.join(self.labels)}", {**first, "figures": f"{len(self.figures):,}"}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything for programs (docs/reference/programs.md)."""
+        """Return the content of ``bftrain compare --json`` (docs/reference/programs.md)."""
         return {
             "replays": [
                 {
@@ -67,8 +67,8 @@ class Comparison(ShortRepr, ComparedReplays):
         }
 
     def frame(self) -> DataFrame:
-        """Return the figures as a pandas DataFrame: one row each, one column a replay."""
-        import pandas as pd  # noqa: PLC0415 - heavy, and only who asks for a frame needs it
+        """Return the figures as a pandas DataFrame: one row per figure, one column per replay."""
+        import pandas as pd  # noqa: PLC0415 - heavy, and needed only for DataFrames
 
         return pd.DataFrame(
             [figure.amounts for figure in self.figures],
@@ -78,8 +78,8 @@ class Comparison(ShortRepr, ComparedReplays):
         )
 
     def write(self, path: str | Path, *, static: bool = False) -> None:
-        """Write it as one self-contained HTML page; a ``static`` one needs no JavaScript."""
-        from bftrain_replay.comparing.comparison_page import write  # noqa: PLC0415 - to draw takes what to compare does not
+        """Write it as one self-contained HTML page; a ``static`` page needs no JavaScript."""
+        from bftrain_replay.comparing.comparison_page import write  # noqa: PLC0415 - needed only for pages
 
         write(self, Path(path), static=static)
 
@@ -103,44 +103,45 @@ def compare(
     if len(given) < 2:  # noqa: PLR2004 - fewer are no comparison
         raise UsageError("only one replay", fix="name the folders of two or more")
     sides = _sides(given, labels)
-    hindered = "; ".join(compared_run.hindrances(sides))
-    if hindered and not force:
+    hindrance = "; ".join(compared_run.hindrances(sides))
+    if hindrance and not force:
         raise BadInput(
-            f"these replays do not compare: {hindered}",
+            f"these replays do not compare: {hindrance}",
             where=", ".join(side.label for side in sides),
             fix="--force compares them anyway",
         )
-    groups = groups_of(sides, comparable=not hindered and compared_run.comparable(sides))
+    groups = groups_of(sides, comparable=not hindrance and compared_run.comparable(sides))
     return Comparison(
         sides=sides,
         groups=groups,
         making=compared_run.making_of(sides),
         notes=(*_notes(sides), *_notes_on_u(sides), *_few_common_tasks(sides, groups)),
-        forced=hindered,
+        forced=hindrance,
     )
 
 
 def _one_by_one(replays: Sequence[object]) -> tuple[str | Path | Run, ...]:
     """Flatten lists of replays; reject values that are neither a replay nor a folder name."""
-    found: list[str | Path | Run] = []
+    flat: list[str | Path | Run] = []
     for each in replays:
         if isinstance(each, str | Path | Run):
-            found.append(each)
+            flat.append(each)
         elif isinstance(each, Sequence):
-            found += _one_by_one(each)
+            flat += _one_by_one(each)
         else:
             fix = "give folders that bftrain replay wrote, or what bftrain.replay returned"
             raise UsageError(f"a {type(each).__name__} is not a replay", where="compare", fix=fix)
-    return tuple(found)
+    return tuple(flat)
 
 
 def _sides(replays: Sequence[str | Path | Run], labels: Sequence[str]) -> tuple[ComparedRun, ...]:
+    """Return the runs with ``labels``, or labels from their folders; runs in memory are named by solver or policy."""
     folders = [Path(each) for each in replays if not isinstance(each, Run)]
     if labels or len(folders) == len(replays):
-        named = labels_of([Path(str(place)) for place in range(len(replays))] if labels else folders, labels)
+        named = _given(labels, len(replays)) if labels else _labels_of(folders)
     else:
-        found = iter(labels_of(folders) if folders else ())
-        named = numbered([_decider(each) if isinstance(each, Run) else next(found) for each in replays])
+        of_folders = iter(_labels_of(folders) if folders else ())
+        named = _numbered([_decider(each) if isinstance(each, Run) else next(of_folders) for each in replays])
     runs = (each if isinstance(each, Run) else load_run(each) for each in replays)
     return tuple(map(ComparedRun, named, runs))
 
@@ -166,7 +167,7 @@ def _notes(sides: Sequence[ComparedRun]) -> Iterator[str]:
                 yield f"{side.label}: {decided}"
             for text in (summary.get("doubtful") or {}).get("caveats", ()):
                 doubts.setdefault(text, []).append(side.label)
-    # Simulated and derived logs, and doubtful shares of idle node-time; listed once if common to all
+    # A caveat on the log is listed once if all replays have it
     for text, labels in doubts.items():
         yield text if len(labels) == len(sides) else f"{', '.join(labels)}: {text}"
     replays = [(side.label, side.summary) for side in sides if not side.in_rounds]
@@ -215,32 +216,35 @@ def _differences(sides: Sequence[ComparedRun]) -> Iterator[str]:
         yield f"they were stopped at different times ({texts}), and none is marked as best"
 
 
-LONGEST: Final = 20  # letters; from longer ones the words that all have in common are left out
+_LONG: Final = 20  # letters; from longer labels the words common to all are dropped
 _LARGEST_DEPTH: Final = 64  # folders above a folder
 
 
-def labels_of(folders: Sequence[Path], given: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return folder labels: as ``given``, otherwise the shortest distinct parts of their paths."""
-    if given:
-        names = tuple(name.strip() for name in given)
-        if len(names) != len(folders):
-            what = f"{text_formats.counted(len(names), 'label')} for {text_formats.counted(len(folders), 'replay')}"
-            raise UsageError(what, where="--label", fix="give one for each")
-        twice = checks.repeated(names)
-        if twice is not None:
-            raise UsageError(f"two replays are called '{twice}'", where="--label", fix="give every one its own")
-        if not all(name.isprintable() and name for name in names):
-            raise UsageError("a label must not be empty, and must have only printable characters", where="--label")
-        return names
+def _given(labels: Sequence[str], count: int) -> tuple[str, ...]:
+    """Check the labels of that many replays."""
+    names = tuple(label.strip() for label in labels)
+    if len(names) != count:
+        what = f"{text_formats.counted(len(names), 'label')} for {text_formats.counted(count, 'replay')}"
+        raise UsageError(what, where="--label", fix="give one for each")
+    twice = checks.repeated(names)
+    if twice is not None:
+        raise UsageError(f"two replays are called '{twice}'", where="--label", fix="give every one its own")
+    if not all(name.isprintable() and name for name in names):
+        raise UsageError("a label must not be empty, and must have only printable characters", where="--label")
+    return names
+
+
+def _labels_of(folders: Sequence[Path]) -> tuple[str, ...]:
+    """Return the shortest distinct parts of the folders' paths."""
     paths = [folder.resolve() for folder in folders]
     twice = checks.repeated([str(path) for path in paths])
     if twice is not None:
         raise UsageError(f"{twice} is given twice", fix="name folders of different replays")
-    found = _without_common(["/".join(parts) for parts in _apart([path.parts for path in paths])])
-    return tuple(name or str(folder) for name, folder in zip(found, folders, strict=True))
+    names = _without_common(["/".join(parts) for parts in _apart([path.parts for path in paths])])
+    return tuple(name or str(folder) for name, folder in zip(names, folders, strict=True))
 
 
-def numbered(names: Sequence[str]) -> tuple[str, ...]:
+def _numbered(names: Sequence[str]) -> tuple[str, ...]:
     """Append a number to repeated names."""
     taken: list[str] = []
     for name in names:
@@ -263,13 +267,13 @@ def _apart(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def _without_common(names: list[str]) -> list[str]:
-    """Drop the words at the start or end common to all long names, such as the folder names of a sweep."""
-    if len(names) == 1 or max(map(len, names)) <= LONGEST:
+    """Drop the words common to the start or the end of all names if some are long, such as the folders of a sweep."""
+    if len(names) == 1 or max(map(len, names)) <= _LONG:
         return names
-    parting = ",/ " if all("=" in name for name in names) else "-_.,/ "  # setting=value,... is parted at commas
-    words = [re.split(rf"(?<=[{parting}])", name) for name in names]  # each word with what parts it from the next
-    for _ in range(2):
-        alike = len(list(takewhile(lambda at: len(set(at)) == 1, zip(*words, strict=False))))
-        words = [each[min(alike, len(each) - 1) :][::-1] for each in words]
+    separators = ",/ " if all("=" in name for name in names) else "-_.,/ "  # "setting=value" is one word
+    words = [re.split(rf"(?<=[{separators}])", name) for name in names]  # each word with the separator behind it
+    for _ in range(2):  # at the start; then, with the words reversed, at the end
+        common = len(list(takewhile(lambda at: len(set(at)) == 1, zip(*words, strict=False))))
+        words = [each[min(common, len(each) - 1) :][::-1] for each in words]
     shorter = ["".join(each).strip("-_.,/ ") for each in words]
     return shorter if len(set(shorter)) == len(names) and all(shorter) else names

@@ -1,9 +1,9 @@
-"""Charts of several replays: used nodes and harvest over time, uses of the node-time, completions."""
+"""Charts of a comparison: harvest and used nodes over time, uses of the node-time, completion and fairness of tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,9 +13,9 @@ from bftrain_replay.comparing.compared_run import ComparedRun
 from bftrain_replay.drawing.figure import TOOLTIP, ChartFigure, category, quantity
 from bftrain_replay.drawing.series import StepSeries, TimeAxis
 from bftrain_replay.drawing.theme import HUES
-from bftrain_replay.reporting.cumulative import CumulativeLine, colour_scale, over_ratios, over_time
-from bftrain_replay.reporting.losses import CAUSES, IdleCause, node_hours
-from bftrain_replay.reporting.over_time import STEPS
+from bftrain_replay.reporting.cumulative import CumulativeLine, colour_scale, over_durations, over_ratios
+from bftrain_replay.reporting.losses import CAUSES, USEFUL, node_hours
+from bftrain_replay.reporting.over_time import AREA
 from bftrain_replay.run.headline import harvest_node_h
 from bftrain_replay.run.summary_figures import FIGURE_OF
 from bftrain_replay.run.tables import SECONDS_AN_HOUR
@@ -23,34 +23,34 @@ from bftrain_replay.run.tables import SECONDS_AN_HOUR
 _ROW: Final = 40  # pixels of a replay in a picture with one row each
 _POINTS: Final = 500  # maximum points per line
 _SIZES: Final = ((1e15, "quadrillion"), (1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e3, "thousand"))
-_USEFUL: Final = "Work that counts"
-_UNUSED: Final = [cause.name for cause in CAUSES if not cause.lost]
-BAR_COLOURS: Final = {  # more colours than the waterfall, where bars have names next to them
-    _USEFUL: "@used",
-    **{cause.name: cause.figure.colour for cause in CAUSES},
-    **{name: f"@reason{place}" for place, name in enumerate(_UNUSED)},
+# Each reason for unused nodes has its own colour, unlike in the waterfall, where names stand next to the bars
+_BAR_COLOURS: Final = {
+    USEFUL: "@used",
+    **{cause.name: cause.figure.colour for cause in CAUSES if cause.lost},
+    **{cause.name: f"@reason{number}" for number, cause in enumerate(cause for cause in CAUSES if not cause.lost)},
 }
 
 
-def figures(comparison: ComparedReplays, moments: TimeAxis) -> tuple[list[tuple[str, str]], list[ChartFigure]]:
+def figures(comparison: ComparedReplays, time_axis: TimeAxis) -> tuple[list[tuple[str, str]], list[ChartFigure]]:
     """Return the legend of the bars of node-time, and all charts."""
-    sides, words = comparison.sides, comparison.words
-    key, bars = node_time(sides, words)
-    drawn = [
+    sides = comparison.sides
+    key, bars = _node_time(comparison)
+    charts = [
         bars,
-        harvests(sides, moments),
-        None if comparison.forced else leads(sides, moments),
-        *used_nodes(sides, moments, words),
-        completions(sides),
-        fairness(sides),
+        _harvests(sides, time_axis),
+        None if comparison.forced else _leads(sides, time_axis),
+        *_used_nodes(comparison, time_axis),
+        _completions(sides),
+        _fairness(sides),
     ]
-    return key, [chart for chart in drawn if chart is not None]
+    return key, [chart for chart in charts if chart is not None]
 
 
-def used_nodes(sides: Sequence[ComparedRun], moments: TimeAxis, words: Callable[[str], str]) -> Iterator[ChartFigure]:
-    """Yield one chart for each replay, all on one scale: crossing lines would be hard to tell apart."""
-    # No labels below closely stacked pictures
-    bare = {**moments.axis(), "axis": {**moments.axis()["axis"], "title": None}}
+def _used_nodes(comparison: ComparedReplays, time_axis: TimeAxis) -> Iterator[ChartFigure]:
+    """Yield one chart for each replay, all on one scale, because crossing lines would be hard to tell apart."""
+    sides, words = comparison.sides, comparison.words
+    titled = time_axis.encoding()  # for the lowest chart
+    untitled = {**titled, "axis": {**titled["axis"], "title": None}}
     highest = max(float(side.run.course.idle.max(initial=0.0)) for side in sides) or 1.0
     scale = {"domain": [0, highest], "nice": True}
     y_axis = {"type": "quantitative", "title": words("nodes"), "scale": scale, "axis": {"tickCount": 3}}
@@ -67,25 +67,25 @@ def used_nodes(sides: Sequence[ComparedRun], moments: TimeAxis, words: Callable[
                 f"of {text_formats.count(side.summary['idle_node_h'] / hours)} idle {words('nodes')} worked."
             ),
             height=110,
-            moments=moments,
+            time_axis=time_axis,
             series=[_nodes(side)],
             spec={
-                "encoding": {"x": bare if side is not sides[-1] else moments.axis(), "y": y_axis},
+                "encoding": {"x": titled if side is sides[-1] else untitled, "y": y_axis},
                 "layer": [
-                    {"mark": {**STEPS, "color": "@idle"}, "encoding": {"y": {"field": "idle"}}},
-                    {"mark": {**STEPS, "color": HUES[place % len(HUES)]}, "encoding": {"y": {"field": "used"}}},
+                    {"mark": {**AREA, "color": "@idle"}, "encoding": {"y": {"field": "idle"}}},
+                    {"mark": {**AREA, "color": HUES[place % len(HUES)]}, "encoding": {"y": {"field": "used"}}},
                 ],
             },
         )
 
 
-def harvests(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
+def _harvests(sides: Sequence[ComparedRun], time_axis: TimeAxis) -> ChartFigure:
     """Return the harvest so far, a line for each replay."""
     summary = "; ".join(f"{side.label} {text_formats.large(side.summary['harvested'])} samples" for side in sides)
     most = max(side.summary["harvested"] for side in sides)
     return _lines(
         sides,
-        moments,
+        time_axis,
         [_harvest(side) for side in sides],
         most,
         name="harvest",
@@ -95,8 +95,8 @@ def harvests(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
     )
 
 
-def leads(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
-    """Return the lead of each replay over the first, because harvest lines may coincide."""
+def _leads(sides: Sequence[ComparedRun], time_axis: TimeAxis) -> ChartFigure:
+    """Return the lead of each replay over the first, which the harvest lines are too close to show."""
     first_s, first = _times(sides[0]), _harvest(sides[0])
     ahead = [_harvest(side) - np.interp(_times(side), first_s, first) for side in sides]
     label = sides[0].label
@@ -106,7 +106,7 @@ def leads(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
     )
     return _lines(
         sides,
-        moments,
+        time_axis,
         ahead,
         max(float(np.abs(each).max(initial=0.0)) for each in ahead),
         name="ahead",
@@ -117,16 +117,15 @@ def leads(sides: Sequence[ComparedRun], moments: TimeAxis) -> ChartFigure:
     )
 
 
-def node_time(
-    sides: Sequence[ComparedRun], words: Callable[[str], str]
-) -> tuple[list[tuple[str, str]], ChartFigure | None]:
+def _node_time(comparison: ComparedReplays) -> tuple[list[tuple[str, str]], ChartFigure | None]:
     """Return the legend, and one bar for each replay: work that counts, losses, unused nodes.
 
-    In rounds the reasons of unused nodes are unknown.
+    There is no chart with rounds, where the reasons for unused nodes are unknown.
     """
+    sides, words = comparison.sides, comparison.words
     if any(side.in_rounds for side in sides):
         return [], None
-    order = [_USEFUL, *(cause.name for cause in reversed(CAUSES))]  # losses are stacked next to useful work
+    order = [USEFUL, *(cause.name for cause in reversed(CAUSES))]  # losses are stacked next to useful work
     rows = [row for side in sides for row in _bar(side, order, words)]
     shown = sorted({row["place"] for row in rows})
     summary = "; ".join(f"{row['replay']}, {row['part']}: {row['words']}" for row in rows)
@@ -151,14 +150,14 @@ def node_time(
             },
         },
     )
-    return [(words(order[place]), BAR_COLOURS[order[place]][1:]) for place in shown], figure
+    return [(words(order[place]), _BAR_COLOURS[order[place]][1:]) for place in shown], figure
 
 
 def _bar(side: ComparedRun, order: Sequence[str], words: Callable[[str], str]) -> Iterator[dict[str, Any]]:
     summary = side.run.summary
-    parts = {_USEFUL: max(harvest_node_h(summary), 0.0), **{cause.name: node_hours(summary, cause) for cause in CAUSES}}
+    parts = {USEFUL: max(harvest_node_h(summary), 0.0), **{cause.name: node_hours(summary, cause) for cause in CAUSES}}
     for part, hours in parts.items():
-        if hours > 0.0 or part == _USEFUL:
+        if hours > 0.0 or part == USEFUL:
             share = text_formats.percent(hours / summary["idle_node_h"] if summary["idle_node_h"] else None)
             short = f"{text_formats.count(hours)} h, {share}"
             yield {
@@ -168,11 +167,11 @@ def _bar(side: ComparedRun, order: Sequence[str], words: Callable[[str], str]) -
                 "words": short,
                 "tooltip": f"{side.label}, {words(part)}: {short} of the idle {words('node-time')}",
                 "place": order.index(part),
-                "colour": BAR_COLOURS[part],
+                "colour": _BAR_COLOURS[part],
             }
 
 
-def completions(sides: Sequence[ComparedRun]) -> ChartFigure | None:
+def _completions(sides: Sequence[ComparedRun]) -> ChartFigure | None:
     """Return the share of tasks done within a time from submission; ``None`` where no replay finished any."""
     lines = [CumulativeLine(side.label, side.tasks.completion_s, len(side.tasks)) for side in sides]
     if not any(line.known.any() for line in lines):
@@ -189,11 +188,11 @@ def completions(sides: Sequence[ComparedRun]) -> ChartFigure | None:
         caption="The higher and the further to the left, the better. The gap between a line and "
         "100 % are unfinished tasks.",
         height=260,
-        spec=over_time(lines, "from submission to completion", colour_scale([side.label for side in sides])),
+        spec=over_durations(lines, "from submission to completion"),
     )
 
 
-def fairness(sides: Sequence[ComparedRun]) -> ChartFigure | None:
+def _fairness(sides: Sequence[ComparedRun]) -> ChartFigure | None:
     """Return the share of tasks below each rho; ``None`` if no replay knows it."""
     lines = [CumulativeLine(side.label, side.tasks.rho, len(side.tasks)) for side in sides]
     if not any(line.known.size for line in lines):
@@ -214,7 +213,7 @@ def fairness(sides: Sequence[ComparedRun]) -> ChartFigure | None:
         caption="rho is the completion time divided by the time on 1/n of the pool, with n tasks in the system. "
         "Tasks right of the dashed line paid for other tasks; the further a line reaches, the less fair.",
         height=240,
-        spec=over_ratios(lines, "rho", colour_scale([side.label for side in sides])),
+        spec=over_ratios(lines, "rho"),
     )
 
 
@@ -226,6 +225,7 @@ def _nodes(side: ComparedRun) -> StepSeries:
 
 
 def _harvest(side: ComparedRun) -> np.ndarray:
+    """Return the samples done until each of ``_times``."""
     return np.concatenate(([0.0], side.run.course.harvested))
 
 
@@ -235,16 +235,15 @@ def _times(side: ComparedRun) -> np.ndarray:
 
 def _lines(
     sides: Sequence[ComparedRun],
-    moments: TimeAxis,
+    time_axis: TimeAxis,
     amounts: Sequence[np.ndarray],
     most: float,
-    **words: Any,  # noqa: ANN401 - of the figure
+    **texts: Any,  # noqa: ANN401 - fields of ChartFigure
 ) -> ChartFigure:
     """Return samples over time, a line for each replay, in a unit that suits ``most``."""
     unit, name = next(((size, f"{name} samples") for size, name in _SIZES if most >= size), (1.0, "samples"))
     series = []
     for side, each in zip(sides, amounts, strict=True):
-        # Points that are far enough apart to draw: the first, the last, and a selection of the rest
         times = _times(side)
         kept = np.unique(np.linspace(0, times.size - 1, min(times.size, _POINTS)).astype(np.int64))
         columns = {name: each[kept] / unit}
@@ -252,30 +251,6 @@ def _lines(
     y = quantity(name, title=name, axis={"tickCount": 5})
     spec = {
         "mark": {"type": "line", "strokeWidth": 2, "clip": True},
-        "encoding": {"x": moments.axis(), "y": y, **colour_scale([side.label for side in sides])},
+        "encoding": {"x": time_axis.encoding(), "y": y, **colour_scale([side.label for side in sides])},
     }
-    return ChartFigure(moments=moments, series=series, spec=spec, **words)
-
-
-class MainLoss(NamedTuple):
-    """A loss that explains most of the gap between two harvests, with its node-hours in the better and in the other."""
-
-    name: str
-    hours: tuple[float, float]
-
-
-def main_loss(best: ComparedRun, other: ComparedRun) -> MainLoss | None:
-    """Return the loss whose excess in ``other`` exceeds half of the harvest difference; ``None`` otherwise."""
-    one, two = best.run.summary, other.run.summary
-    pace = float(one["harvested"]) / harvest_node_h(one)  # samples per node-hour, for unallocated nodes
-
-    def excess(cause: IdleCause) -> float:
-        if not cause.lost:
-            return (node_hours(two, cause) - node_hours(one, cause)) * pace
-        here, there = (summary["lost"].get(cause.key, {"samples": 0.0}) for summary in (two, one))
-        return float(here["samples"] - there["samples"])
-
-    most = max(CAUSES, key=excess)
-    if excess(most) <= (one["harvested"] - two["harvested"]) / 2.0:
-        return None
-    return MainLoss(most.name, (node_hours(one, most), node_hours(two, most)))
+    return ChartFigure(time_axis=time_axis, series=series, spec=spec, **texts)

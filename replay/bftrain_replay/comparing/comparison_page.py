@@ -1,4 +1,4 @@
-"""The page of a comparison: the figures side by side, with pictures."""
+"""The page of a comparison: charts of several replays, and their figures side by side."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from bftrain_replay.comparing.compared_figures import ComparedReplays
 from bftrain_replay.comparing.compared_run import ComparedRun, SettingDifference
 from bftrain_replay.drawing.html_page import HtmlPage, HtmlTable, HtmlText, html
 from bftrain_replay.drawing.series import TimeAxis
+from bftrain_replay.reporting.losses import CAUSES, IdleCause, node_hours
 from bftrain_replay.run.headline import RAN_OUT, harvest_node_h, ran_out
 from bftrain_replay.run.task_figures import TaskPercentiles
 from bftrain_replay.simulation.fixed_cluster import FixedCluster
 
-BEST: Final = "*"
 _SOONEST: Final = "time_to_finish_s.mean"
-_TASKS_NAMED: Final = 3  # number of named tasks per direction
+_TASKS_NAMED: Final = 3  # tasks with the largest lead of a replay
 
 
 def write(comparison: ComparedReplays, path: Path, *, static: bool = False) -> None:
-    """Write the page, complete or not at all; refuse to replace a file that bftrain did not write."""
+    """Write the page, complete or not at all; raise if it would replace a file that bftrain did not write."""
     write_page(path, html(page(comparison), static=static))
 
 
 def page(comparison: ComparedReplays) -> HtmlPage:
     """Build the page."""
-    sides, words, in_rounds = comparison.sides, comparison.words, _in_rounds(comparison.sides)
+    sides, words, in_rounds = comparison.sides, comparison.words, comparison.in_rounds
     key, figures = comparison_charts.figures(comparison, _moments(comparison))
     lead, why = _lead(comparison)
     main = "finished" if in_rounds else "harvest"
@@ -46,7 +46,7 @@ def page(comparison: ComparedReplays) -> HtmlPage:
             "forced": comparison.forced,
             "lead": HtmlText(lead),
             "why": HtmlText(why),
-            "cards": [_card(side, words, of_times=in_rounds) for side in sides],
+            "cards": [_time_card(side, words) if in_rounds else _harvest_card(side, words) for side in sides],
             "node": word_of(comparison.unit),
             "in_rounds": in_rounds,
             "sides": len(sides),
@@ -65,7 +65,7 @@ def _figures(comparison: ComparedReplays) -> HtmlTable:
         rows.append((words(group.title),))
         for row in group.figures:
             cells = [
-                HtmlText(f"<strong>{escape(text)} {BEST}</strong>") if place in row.best else text
+                HtmlText(f"<strong>{escape(text)} *</strong>") if place in row.best else text
                 for place, text in enumerate(row.texts)
             ]
             rows.append((words(row.label), *cells, *((row.change(1),) if two else ())))
@@ -74,14 +74,9 @@ def _figures(comparison: ComparedReplays) -> HtmlTable:
     return HtmlTable(label="Figures", headings=headings, rows=rows, css="compare", about=about)
 
 
-def _in_rounds(sides: Sequence[ComparedRun]) -> bool:
-    """Return whether some replays share time in rounds: then completion times count."""
-    return any(side.in_rounds for side in sides)
-
-
 def _moments(comparison: ComparedReplays) -> TimeAxis:
-    """Return the time axis: calendar time, unless the logs are of different times; rounds count from 0."""
-    if _in_rounds(comparison.sides):
+    """Return the time axis: calendar time if all logs start at the same time, otherwise the time since the start."""
+    if comparison.in_rounds:
         return TimeAxis(0.0, max(side.summary["simulated_s"] for side in comparison.sides))
     logs = [side.run.log for side in comparison.sides]
     starts = {log.start_s for log in logs}
@@ -92,7 +87,7 @@ def _subtitle(comparison: ComparedReplays) -> str:
     first = comparison.sides[0]
     if comparison.forced:
         return f"{len(comparison.sides)} replays."
-    if _in_rounds(comparison.sides):
+    if comparison.in_rounds:
         most = max(side.summary["simulated_s"] for side in comparison.sides)
         cluster = FixedCluster(nodes=first.cluster["nodes"])
         where = f"of nodes that never leave ({cluster.text})" if cluster.nodes else comparison.words("of idle nodes")
@@ -107,9 +102,9 @@ def _subtitle(comparison: ComparedReplays) -> str:
 
 
 def _lead(comparison: ComparedReplays) -> tuple[str, str]:
-    """Return the replay with the largest harvest, its lead over the smallest, and the reason."""
+    """Return the best harvest, its lead over the smallest, and the reason, as HTML; in rounds the shortest times."""
     row = next((row for row in comparison.figures if row.name == "harvested"), None)
-    if row is None or not row.best or _in_rounds(comparison.sides):
+    if row is None or not row.best or comparison.in_rounds:
         return _soonest(comparison), ""
     sides = comparison.sides
     best, least = (choose(sides, key=lambda side: side.summary["harvested"]) for choose in (max, min))
@@ -126,16 +121,31 @@ def _lead(comparison: ComparedReplays) -> tuple[str, str]:
 
 
 def _why(best: ComparedRun, least: ComparedRun, words: Callable[[str], str]) -> str:
-    """Return the loss that explains most of the gap between two harvests, otherwise the tasks with more nodes."""
-    found = comparison_charts.main_loss(best, least)
-    if found is not None:
-        of_best, of_least = map(text_formats.count, found.hours)
+    """Return the loss that explains most of the gap between two harvests, otherwise tasks with large leads."""
+    cause = _main_loss(best, least)
+    if cause is not None:
+        of_best, of_least = (text_formats.count(node_hours(side.summary, cause)) for side in (best, least))
         return (
-            f"Most of the difference is <em>{escape(words(found.name.lower()))}</em>: "
+            f"Most of the difference is <em>{escape(words(cause.name.lower()))}</em>: "
             f"{of_least} {words('node-hours')} with {escape(least.label)}, {of_best} with {escape(best.label)}."
         )
     more = [text for text in (_more_of_tasks(best, least, words), _more_of_tasks(least, best, words)) if text]
     return f"The choice of tasks explains most of the difference: {'; '.join(more)}." if more else ""
+
+
+def _main_loss(best: ComparedRun, other: ComparedRun) -> IdleCause | None:
+    """Return the loss whose excess in ``other`` exceeds half of the harvest difference; ``None`` if there is none."""
+    one, two = best.summary, other.summary
+    pace = float(one["harvested"]) / harvest_node_h(one)  # samples per node-hour, for unused nodes
+
+    def excess(cause: IdleCause) -> float:
+        if not cause.lost:
+            return (node_hours(two, cause) - node_hours(one, cause)) * pace
+        here, there = (summary["lost"].get(cause.key, {"samples": 0.0}) for summary in (two, one))
+        return float(here["samples"] - there["samples"])
+
+    most = max(CAUSES, key=excess)
+    return most if excess(most) > (one["harvested"] - two["harvested"]) / 2.0 else None
 
 
 def _more_of_tasks(side: ComparedRun, other: ComparedRun, words: Callable[[str], str]) -> str:
@@ -154,7 +164,7 @@ def _more_of_tasks(side: ComparedRun, other: ComparedRun, words: Callable[[str],
 
 
 def _soonest(comparison: ComparedReplays) -> str:
-    """Return the replay with the shortest mean completion time, and the delay of the slowest."""
+    """Return the replay with the shortest mean completion time, and the delay of the slowest, as HTML."""
     row = next((row for row in comparison.figures if row.name == _SOONEST), None)
     if row is None or not row.best:
         return ""
@@ -167,14 +177,15 @@ def _soonest(comparison: ComparedReplays) -> str:
     )
 
 
-def _card(side: ComparedRun, words: Callable[[str], str], *, of_times: bool) -> tuple[str, str, str]:
-    summary = side.summary
-    if of_times:
-        found = TaskPercentiles.of(side.tasks.completion_s)
-        held = f"{text_formats.percent(summary['coverage'])} of the {words('node-time')} allocated"
-        note = f"mean time to finish a task; {summary['tasks_finished']:,} of {summary['tasks']:,} finished; {held}"
-        return side.label, text_formats.duration(found.mean if found else None), note
-    hours = harvest_node_h(summary)
+def _time_card(side: ComparedRun, words: Callable[[str], str]) -> tuple[str, str, str]:
+    summary, completion = side.summary, TaskPercentiles.of(side.tasks.completion_s)
+    allocated = f"{text_formats.percent(summary['coverage'])} of the {words('node-time')} allocated"
+    note = f"mean time to finish a task; {summary['tasks_finished']:,} of {summary['tasks']:,} finished; {allocated}"
+    return side.label, text_formats.duration(completion.mean if completion else None), note
+
+
+def _harvest_card(side: ComparedRun, words: Callable[[str], str]) -> tuple[str, str, str]:
+    summary, hours = side.summary, harvest_node_h(side.summary)
     share = text_formats.percent(hours / summary["idle_node_h"] if summary["idle_node_h"] else None)
     note = (
         f"samples harvested in {text_formats.count(hours)} {words('node-hours')}, {share} of the idle time; "
@@ -186,13 +197,13 @@ def _card(side: ComparedRun, words: Callable[[str], str], *, of_times: bool) -> 
 
 
 def _making(making: SettingDifference, labels: Sequence[str]) -> dict[str, HtmlTable | None]:
-    """Return the tables of settings and inputs that differ, and of those that are the same."""
+    """Return the tables of different and of equal settings, inputs and versions."""
 
-    def plain(name: str) -> str:
+    def label(name: str) -> str:
         return name.removeprefix("settings.").replace("versions.", "version of ")
 
-    differs = [(plain(name), *map(text_formats.setting, values)) for name, values in making.differs.items()]
-    same = [(plain(name), text_formats.setting(value)) for name, value in making.same.items()]
+    differs = [(label(name), *map(text_formats.setting, values)) for name, values in making.differs.items()]
+    same = [(label(name), text_formats.setting(value)) for name, value in making.same.items()]
     headings, folded = ("what differs", *labels), "Equal in all"
     return {
         "differs": HtmlTable(label="What differs", headings=headings, rows=differs, css="plain") if differs else None,

@@ -1,9 +1,9 @@
-"""Charts: a Vega-Lite description with a name, texts and data.
+"""Charts: a Vega-Lite description (see vega.github.io) with a name, texts and data.
 
-Vega-Lite is documented at vega.github.io. The description contains no data: a chart over time has ``series`` or a
-``raster``, and a page cuts them to the visible interval.
+The description of a chart over time contains no data: the chart has ``series`` or a ``raster``, which a page cuts to
+the visible interval.
 
-A raster has rows that change state over time, too many to draw individually. It keeps the exact changes instead of
+A raster has rows that change state over time, too many to draw individually. It stores the exact changes instead of
 cells, so a page can zoom in to any interval. A pixel mixes the colours of all its states, which keeps short states
 visible.
 """
@@ -22,23 +22,24 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrain_replay.drawing.series import StepSeries, TimeAxis, counts, floats
+from bftrain_replay.drawing.series import StepSeries, TimeAxis, packed_floats, packed_integers
 from bftrain_replay.drawing.theme import DARK, HUES, LIGHT, coloured
 
-CELL: Final = 5  # pixels per density cell; same value in rasters.js
-_CROWDED: Final = 0.5  # changes per pixel; denser rasters are drawn as densities, as in rasters.js
-_TASK_HUES: Final = tuple(hue for hue in HUES if hue not in {LIGHT["used"], DARK["used"]})  # all hues except "@used"
-AT_ONCE: Final = 1 << 19  # changes sorted per batch
+# A raster of tasks with more changes per pixel is drawn as a density, in cells of several pixels; see rasters.js
+_CROWDED: Final = 0.5
+_CELL: Final = 5  # pixels
+_SCREEN: Final = (1000, 480)  # pixels of the plot on a usual screen
+_TASK_HUES: Final = tuple(hue for hue in HUES if hue not in {LIGHT["used"], DARK["used"]})
+_CHANGES_AT_ONCE: Final = 1 << 19  # changes sorted per batch
 _LINES_AT_ONCE: Final = 16  # image lines per batch: enough for column operations, few enough for the processor's cache
 _GROUP_PIXELS: Final = 13  # height of a row group's name
-_SCREEN: Final = (1000, 480)  # pixels of the plot on a usual screen
 
 
 class StateChanges(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """Row after row, ``counts`` changes each: from ``at_s[when[i]]`` on a row is in state ``state[i]``.
+    """The changes of all rows, row after row: ``counts`` has their number in each row.
 
-    Each state lasts until the row's next change, or ``end_s``. Each row has a state at 0. A change takes only 8 bytes,
-    with millions of changes at few distinct times in mind.
+    From time ``at_s[when[i]]`` on, the row is in state ``state[i]``, until its next change or ``end_s``. The first
+    change of each row is at 0. There may be millions of changes at few distinct times: each takes 8 bytes.
     """
 
     counts: NDArray[np.int32]
@@ -66,7 +67,7 @@ class StateChanges(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return np.concatenate(([0], np.cumsum(self.counts)))
 
     def rounded(self, step_s: float) -> StateChanges:
-        """Return the changes with times that are multiples of ``step_s``; of several at one the last counts."""
+        """Return the changes with times rounded to multiples of ``step_s``; the last of several at one time counts."""
         times = np.round(self.since_s / step_s) * step_s
         return in_order(self.row, times, self.state, rows=self.counts.size, end_s=self.end_s)
 
@@ -87,9 +88,10 @@ class StateChanges(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def in_order(
     row: NDArray[Any], since_s: NDArray[np.float64], state: NDArray[Any], *, rows: int, end_s: float
 ) -> StateChanges:
-    """Sort changes; the last of several in one row at one moment counts. Rows start in state 0.
+    """Return changes in the order of rows and times; rows start in state 0.
 
-    The idea: row, time and position become one number, because numpy sorts numbers several times faster than columns.
+    The last of several changes of a row at one time counts. Row, time and place become one number, because numpy sorts
+    numbers several times faster than columns.
     """
     inside = since_s < (end_s or 1.0)
     row = np.concatenate((np.arange(rows, dtype=np.int32), row[inside]), dtype=np.int32)
@@ -112,20 +114,20 @@ def in_order(
 
 def parts_of_rows(rows: int, changes: int) -> Iterator[tuple[int, int]]:
     """Yield the first row, and the row after the last, of parts that fit into memory."""
-    parts = min(-(-changes // AT_ONCE), rows) or 1
+    parts = min(-(-changes // _CHANGES_AT_ONCE), rows) or 1
     return pairwise(np.linspace(0, rows, parts + 1).astype(int).tolist())
 
 
 class StateRaster(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """Rows and their changes. States are indices into ``labels``; the first label means an empty cell.
 
-    ``rows`` names each row, and ``thing`` is the noun for all rows; ``colours`` (roles such as ``@used``, or hex) match
+    ``rows`` names each row, and ``thing`` is the noun for all rows; ``colours`` (roles such as ``@used``) match
     ``labels``, and the last colour applies to all further labels. With ``follows``, a page that shows part of the time
-    hides empty rows at the top and bottom.
+    hides empty rows at the top and bottom. ``groups`` has the names of row groups and the first row of each.
 
-    ``tasks_are`` tells pages where to find task names to follow: in ``rows``, or in ``labels`` from the last colour on;
-    empty disables following. In ``labels``, the most visible tasks get hues of their own, unless the raster is
-    ``dense``. ``groups`` names groups of rows by their first row.
+    ``tasks_are`` states where task names are, which readers can highlight: in ``rows``, in ``labels`` from the last
+    colour on, or nowhere (empty). If they are in ``labels``, the tasks visible longest have a separate hue, unless the
+    raster is ``dense``.
     """
 
     changes: StateChanges
@@ -137,12 +139,12 @@ class StateRaster(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
     tasks_are: str = ""
     groups: Sequence[tuple[str, int]] = ()
 
-    def palette(self, theme: Mapping[str, str]) -> list[str]:
-        """Return the colour of each label."""
-        every = [*self.colours, *[self.colours[-1]] * (len(self.labels) - len(self.colours))]
-        for place, hue in self.hues.items():
-            every[place] = hue
-        return [str(colour) for colour in coloured(every[: len(self.labels)], theme)]
+    def _palette(self) -> NDArray[np.float64]:
+        """Return red, green and blue of each label on a light page."""
+        roles = [*self.colours, *[self.colours[-1]] * (len(self.labels) - len(self.colours))][: len(self.labels)]
+        for label, hue in self.hues.items():
+            roles[label] = hue
+        return np.array([tuple(bytes.fromhex(colour[1:])) for colour in coloured(roles, LIGHT)], dtype=np.float64)
 
     @cached_property
     def dense(self) -> bool:
@@ -152,7 +154,7 @@ class StateRaster(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
 
     @cached_property
     def hues(self) -> dict[int, str]:
-        """Return the labels with a hue of their own: the tasks visible longest, in descending order."""
+        """Return the labels with a separate hue: the tasks visible longest, in descending order."""
         if self.tasks_are != "labels" or self.dense:
             return {}
         at = self.changes
@@ -161,26 +163,27 @@ class StateRaster(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
         seen_s = np.bincount(at.state, weights=until_s - at.since_s, minlength=len(self.labels))
         first = len(self.colours) - 1
         order = first + np.argsort(-seen_s[first:], kind="stable")
-        return {int(place): hue for place, hue in zip(order, _TASK_HUES, strict=False) if seen_s[place] > 0.0}
+        return {int(label): hue for label, hue in zip(order, _TASK_HUES, strict=False) if seen_s[label] > 0.0}
 
     @cached_property
-    def steps(self) -> dict[str, str]:
-        """Return the changes in the form that numbers.js reads: counts by row, times (places in ``at``), states."""
+    def _packed_changes(self) -> dict[str, str]:
+        """Return the changes for rasters.js: counts by row, times (increments of places in ``at``), and states."""
         at = self.changes
         later, first = np.diff(at.when, prepend=np.int32(0)), at.begins[:-1]
         later[first] = at.when[first]
-        return {"counts": counts(at.counts), "later": counts(later), "states": counts(at.state), "at": floats(at.at_s)}
+        integers = {"counts": at.counts, "later": later, "states": at.state}
+        return {**{name: packed_integers(each) for name, each in integers.items()}, "at": packed_floats(at.at_s)}
 
     @property
     def size(self) -> int:
         """The number of characters that the changes take in a page."""
-        return sum(map(len, self.steps.values()))
+        return sum(map(len, self._packed_changes.values()))
 
-    def packed(self, moments: TimeAxis) -> dict[str, Any]:
-        """Return the data from which page.js draws an image."""
+    def packed(self, time_axis: TimeAxis) -> dict[str, Any]:
+        """Return the data from which the page's script draws an image."""
         return {
-            **self.steps,
-            "start": moments.place(0.0),
+            **self._packed_changes,
+            "start": time_axis.position(0.0),
             "thing": self.thing,
             "follows": self.follows,
             "tasks_are": self.tasks_are,
@@ -191,13 +194,13 @@ class StateRaster(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
             "hues": list(_TASK_HUES),
         }
 
-    def image(self, theme: Mapping[str, str], width: int, height: int) -> str:
-        """Return the whole time as an image of this size, a PNG in a data URL."""
+    def image(self, width: int, height: int) -> str:
+        """Return the whole time as an image of up to this size in light colours, a PNG in a data URL."""
         if self.dense:
-            width, height = max(width // CELL, 1), max(height // CELL, 1)
-        return "data:image/png;base64," + base64.b64encode(_png(self.pixels(theme, width, height))).decode()
+            width, height = max(width // _CELL, 1), max(height // _CELL, 1)
+        return "data:image/png;base64," + base64.b64encode(_png(self._pixels(width, height))).decode()
 
-    def pixels(self, theme: Mapping[str, str], width: int, height: int) -> NDArray[np.uint8]:
+    def _pixels(self, width: int, height: int) -> NDArray[np.uint8]:
         """Return red, green and blue in ``height`` lines, or one line per row if there are fewer rows.
 
         Pixels mix their states; rare states are strengthened to stay visible.
@@ -206,9 +209,7 @@ class StateRaster(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
         height = min(height, count)
         changes = self.changes
         span = changes.end_s or 1.0
-        colours = np.array(
-            [tuple(bytes.fromhex(colour.removeprefix("#"))) for colour in self.palette(theme)], dtype=np.float64
-        ).reshape(-1, 3)
+        colours = self._palette()
         # Each complex number holds two columns, so numpy looks up indices once: red and green, blue and non-empty
         looks = np.column_stack((colours - colours[0], np.arange(len(colours)) > 0)).view(np.complex128)
         bounds = np.linspace(0, count, height + 1).astype(np.int64)
@@ -220,14 +221,14 @@ class StateRaster(msgspec.Struct, frozen=True, kw_only=True, eq=False, dict=True
             first, last = begins[low], begins[high]
             row = np.repeat(np.arange(low, high), changes.counts[low:high])
             # One long line of time, row after row
-            mine = np.append(row * span + changes.at_s[changes.when[first:last]], high * span)
-            sums = np.zeros((mine.size, 2), dtype=np.complex128)
-            np.cumsum(looks[changes.state[first:last]] * np.diff(mine)[:, None], axis=0, out=sums[1:])
+            line_s = np.append(row * span + changes.at_s[changes.when[first:last]], high * span)
+            sums = np.zeros((line_s.size, 2), dtype=np.complex128)
+            np.cumsum(looks[changes.state[first:last]] * np.diff(line_s)[:, None], axis=0, out=sums[1:])
             edges = np.linspace(low * span, high * span, (high - low) * width + 1)
-            for place in (0, 1):
-                mixed = np.diff(np.interp(edges, mine, sums[:, place])).reshape(high - low, width)
+            for pair in (0, 1):
+                mixed = np.diff(np.interp(edges, line_s, sums[:, pair])).reshape(high - low, width)
                 lines = np.add.reduceat(mixed, rows[:-1] - low) / np.diff(rows)[:, None]
-                picture[line : line + _LINES_AT_ONCE, :, place] = lines
+                picture[line : line + _LINES_AT_ONCE, :, pair] = lines
         parts = picture.view(np.float64)
         strength = width / span / np.sqrt(np.clip(parts[..., 3:] * (width / span), 1e-9, 1.0))
         pixels: NDArray[np.uint8] = np.clip(np.round(parts[..., :3] * strength + colours[0]), 0, 255).astype(np.uint8)
@@ -257,7 +258,7 @@ _IMAGE: Final = {
 }
 
 
-TOOLTIP: Final = {"expr": "datum.tooltip"}  # tooltip of a mark
+TOOLTIP: Final = {"expr": "datum.tooltip"}  # of a mark whose rows have a field tooltip
 
 
 def quantity(field: str, **more: object) -> dict[str, Any]:
@@ -273,12 +274,12 @@ def category(field: str, **more: object) -> dict[str, Any]:
 class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One chart.
 
-    ``name`` is the file name and page anchor; ``alt`` is the text for screen readers (default: ``says``); ``says``
-    (plain text) is the message in one sentence; ``caption`` explains how to read the chart.
+    ``name`` is the file name and page anchor; ``says`` is the message in one sentence, ``alt`` the text for screen
+    readers (default: ``says``), and ``caption`` explains how to read the chart; all are plain text.
 
-    A chart over time has ``moments``: it takes the parameters ``from_t`` and ``to_t``, and draws ``series`` as the data
-    of that name. Alternatively it has a ``raster``, drawn behind it, and also takes ``from_row`` and ``to_row``.
-    ``spec`` may name colours by role (``"@used"``); pages merge ``narrow`` into it on a narrow screen.
+    A chart over time has a ``time_axis``: it takes the parameters ``from_t`` and ``to_t``, and draws
+    ``series`` as the data set "series". Alternatively it has a ``raster``, drawn behind it, and also takes ``from_row``
+    and ``to_row``. ``spec`` may name colours by role (``"@used"``); on narrow screens, pages merge ``narrow`` into it.
     """
 
     name: str
@@ -288,7 +289,7 @@ class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
     says: str = ""
     caption: str = ""
     height: int = 260
-    moments: TimeAxis | None = None
+    time_axis: TimeAxis | None = None
     series: Sequence[StepSeries] = ()
     raster: StateRaster | None = None
     narrow: Mapping[str, Any] = msgspec.field(default_factory=dict)
@@ -300,23 +301,23 @@ class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
 
     def described(self) -> dict[str, Any]:
         """Return the Vega-Lite description without data, width and colours."""
-        params = [*(self.moments.window() if self.moments else ()), *self.spec.get("params", ())]
+        params = [*(self.time_axis.window() if self.time_axis else ()), *self.spec.get("params", ())]
         if self.raster is not None:
             params += [{"name": "from_row", "value": 0}, {"name": "to_row", "value": len(self.raster.rows)}]
         data = {"data": {"name": "series", "values": []}} if self.series else {}
         return {"description": self.words, **data, **self.spec, "params": params, "height": self.height}
 
-    def with_data(self, theme: Mapping[str, str], width: int, scale: float) -> dict[str, Any]:
+    def with_data(self, width: int, scale: float) -> dict[str, Any]:
         """Return the description with all data, for a chart without a page.
 
         The chart will be ``width`` pixels wide; its images get ``scale`` times as many pixels.
         """
         spec = self.described()
-        if self.series and self.moments:
-            spec["data"] = {"name": "series", "values": [r for part in self.series for r in part.rows(self.moments)]}
-        elif self.raster is not None and self.moments:
-            image = self.raster.image(theme, int(width * scale), int(self.height * scale))
-            span = self.moments.to_dict()
+        if self.series and self.time_axis:
+            spec["data"] = {"name": "series", "values": [r for part in self.series for r in part.rows(self.time_axis)]}
+        elif self.raster is not None and self.time_axis:
+            image = self.raster.image(int(width * scale), int(self.height * scale))
+            span = self.time_axis.to_dict()
             behind = {
                 "data": {"values": [{"t": span["from"], "t2": span["to"], "url": image}]},
                 "mark": _IMAGE,
@@ -342,11 +343,10 @@ class ChartFigure(msgspec.Struct, frozen=True, kw_only=True):
         return [{"data": {"values": names}, "mark": text, "encoding": channels}] if names else []
 
     def packed(self) -> dict[str, Any]:
-        """Return the data from which page.js draws it."""
+        """Return the data from which the page's script draws it, without its series, which several charts may share."""
         packed: dict[str, Any] = {"spec": self.described(), "narrow": self.narrow}
-        if self.moments is not None:
-            packed["moments"] = self.moments.to_dict()
-            packed["series"] = []  # the page's to fill: several figures may draw the same
-        if self.raster is not None and self.moments is not None:
-            packed["raster"] = self.raster.packed(self.moments)
+        if self.time_axis is not None:
+            packed["moments"] = self.time_axis.to_dict()
+        if self.raster is not None and self.time_axis is not None:
+            packed["raster"] = self.raster.packed(self.time_axis)
         return packed

@@ -1,8 +1,8 @@
 """One self-contained HTML page of charts, tables and text, without network access or other files.
 
-A template lays out each kind of page. All extend page.html, which begins with one lead sentence, the main picture and
-cards. A template places charts and tables by name: ``{{ figure("nodes") }}``, ``{{ table(users) }}``; what does not
-exist is left out.
+Each kind of page has a template, which extends page.html: a lead sentence, the main picture, cards, then sections. A
+template places charts by name and tables by variable: ``{{ figure("nodes") }}``, ``{{ table(users) }}``; missing ones
+are left out.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _SCRIPTS: Final = ("page.js", "tables.js", "numbers.js", "rasters.js", "time.js", "follow.js")
-_PRINTED: Final = 100  # maximum table rows on paper; same value in page.css
-_FORMATS: Final = ("count", "counted", "duration", "large", "moment", "percent", "ratio")
+_PRINTED: Final = 100  # table rows on paper; longer tables get the class "long" of page.css, which has this number
+_FILTERS: Final = ("count", "counted", "duration", "large", "moment", "percent", "ratio")  # of bftrain.text_formats
 _BEFORE_UNIT: Final = re.compile(r" (?=(?:%|ms|s|h|min|days)(?![\w-]))")
 
 
 class HtmlText(str):
-    """Trusted HTML."""
+    """Trusted HTML, which templates do not escape."""
 
     __slots__ = ()
 
-    def __html__(self) -> str:  # templates do not escape it
+    def __html__(self) -> str:
         return str(self)
 
 
@@ -51,10 +51,11 @@ class HtmlCell(msgspec.Struct, frozen=True):
 
 
 class HtmlTable(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows under headings; the first cell of a row names it, and a lone first cell names the rows below it.
+    """Rows under headings; the first cell of a row names it, and a row of a single cell names the rows below it.
 
-    ``css`` may be ``plain`` (text) or ``compare``. A ``folded`` table shows only this label until opened. ``about`` has
-    row tooltips by name. With ``follows`` rows are tasks, which readers can highlight.
+    ``css`` has classes of page.css: ``plain`` (text), ``meanings``, ``compare`` (numbers), ``best`` (the first column
+    of numbers is bold) or ``many`` (narrow columns). A ``folded`` table shows only this label until opened. ``about``
+    has the tooltips of rows by name. With ``follows``, rows are tasks, which readers can highlight.
     """
 
     label: str
@@ -73,7 +74,7 @@ def value_table(
     rows: Iterable[Sequence[Any]],
     **more: Any,  # noqa: ANN401 - fields of HtmlTable
 ) -> HtmlTable:
-    """Return a sortable table of values; ``columns`` maps headings to formats. An ``HtmlCell`` stays unchanged."""
+    """Return a sortable table; ``columns`` maps headings to the formats of values. An ``HtmlCell`` stays unchanged."""
     forms = tuple(columns.values())
 
     def cell(form: Callable[[Any], str], value: Any) -> HtmlCell:  # noqa: ANN401 - as the format takes it
@@ -86,9 +87,9 @@ def value_table(
 
 
 class HtmlPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page: ``template`` names its kind; ``parts`` are the tables, texts and values that this template uses.
+    """A page: a ``template`` with its variables, the ``parts``.
 
-    The chart named ``main`` stands below the lead sentence. ``static_command`` draws the pictures without JavaScript.
+    The chart named ``main`` stands below the lead sentence. ``static_command`` draws its pictures without JavaScript.
     """
 
     template: str
@@ -113,7 +114,7 @@ def html(page: HtmlPage, *, static: bool = False) -> str:
         if chart is None:
             return HtmlText()
         drawn.append(chart)
-        # A still picture is in the colours of the page: dark if the reader prefers that, but rasters are light
+        # A static picture has the colours of the page, light or dark; only its rasters are always light
         colours = {role: f"var(--{role})" for role in LIGHT}
         still = HtmlText(vega.svg(replace(chart, title=""), colours, chart.name)) if static else ""
         return HtmlText(macros.figure(chart, titled, still))
@@ -131,7 +132,7 @@ def html(page: HtmlPage, *, static: bool = False) -> str:
             figure=figure,
             table=lambda table: _table(table, static=static),
             mark=HtmlText(f'{PAGE_MARK}{__version__}">'),
-            style=HtmlText(f"{_colours()}{_part_of_us('page.css')}"),
+            style=HtmlText(f"{_colours()}{_template_file('page.css')}"),
             scripts=_scripts,
         )
     )
@@ -139,12 +140,12 @@ def html(page: HtmlPage, *, static: bool = False) -> str:
 
 @cache
 def _templates() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - only those who draw need it
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - needed only for pages
 
     loader = PackageLoader("bftrain_replay.drawing")
     found = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     found.keep_trailing_newline = True
-    found.filters |= {name: getattr(text_formats, name) for name in _FORMATS}
+    found.filters |= {name: getattr(text_formats, name) for name in _FILTERS}
     found.filters |= {
         "text": _text,
         "anchor": lambda heading: re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-"),
@@ -154,38 +155,38 @@ def _templates() -> Environment:
 
 
 def _scripts(figures: Iterable[ChartFigure]) -> HtmlText:
-    """Return the page's data, Vega, and our code."""
-    code = '"use strict";\n(() => {\n' + "\n".join(map(_part_of_us, _SCRIPTS)) + "})();\n"
+    """Return the scripts of a page with these charts: the data, Vega, and the files of this project as one function."""
+    code = '"use strict";\n(() => {\n' + "\n".join(map(_template_file, _SCRIPTS)) + "})();\n"
     packed, series = _packed(figures)
     look = {"schema": vega.SCHEMA, "config": CONFIG, "light": LIGHT, "dark": DARK}
     data = _json({**look, "figures": packed, "series": series})
-    # Safe inside a script element: it cannot close it
+    # "</script" would close the element
     safe = (re.sub(r"<(?=/script|!--)", r"\\x3C", part, flags=re.IGNORECASE) for part in (vega.script(), code))
     scripts = [f"<script>{part}</script>" for part in safe]
     return HtmlText("\n".join([f'<script type="application/json" id="page-data">{data}</script>', *scripts]))
 
 
-def _part_of_us(name: str) -> str:
+def _template_file(name: str) -> str:
     return files("bftrain_replay.drawing").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _packed(figures: Iterable[ChartFigure]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the charts' data for page.js, and the shared series that they refer to by number."""
-    packed, found, series = {}, dict[int, int](), list[dict[str, Any]]()
+    """Return the data of the charts, and the series, which several charts may share and refer to by number."""
+    packed, numbers, series = {}, dict[int, int](), list[dict[str, Any]]()
     for figure in figures:
         packed[figure.name] = figure.packed()
-        if figure.moments is None:
+        if figure.time_axis is None:
             continue
         for part in figure.series:
-            if id(part) not in found:
-                found[id(part)] = len(series)
-                series.append(part.packed(figure.moments))
-            packed[figure.name]["series"].append(found[id(part)])
+            if id(part) not in numbers:
+                numbers[id(part)] = len(series)
+                series.append(part.packed(figure.time_axis))
+        packed[figure.name]["series"] = [numbers[id(part)] for part in figure.series]
     return packed, series
 
 
 def _table(table: HtmlTable | None, *, static: bool) -> HtmlText:
-    """Return a table; its rows may be many, so they are written here."""
+    """Return a table as HTML. Its rows are written here instead of in a template, because there may be thousands."""
     if table is None:
         return HtmlText()
     rows = [_row(row, table, follows=table.follows and not static) for row in table.rows]
@@ -220,20 +221,22 @@ def _text(text: str) -> HtmlText:
 
 
 def _options(text: str) -> HtmlText:
-    """Mark the options of commands in a text; they are not broken into lines."""
+    """Escape HTML, and mark the options of commands as code."""
     return HtmlText(re.sub(r"(--[a-z][a-z0-9-]*)", r"<code>\1</code>", escape(text)))
 
 
 def _colours() -> str:
+    """Return the colours of both themes as CSS variables, named by role."""
+
     def block(theme: Mapping[str, str]) -> str:
         return "".join(f"--{role}: {colour};" for role, colour in theme.items())
 
     return (
         f":root {{ color-scheme: light dark; {block(LIGHT)} }}\n@media screen and (prefers-color-scheme: dark) {{ "
-        f":root {{ {block(DARK)} }} }}\n.of-raster {{ {block(LIGHT)} }}\n"  # its pixels are light
+        f":root {{ {block(DARK)} }} }}\n.of-raster {{ {block(LIGHT)} }}\n"  # static rasters are light
     )
 
 
 def _json(value: object) -> str:
-    """Return JSON safe to embed in a page: it cannot open an element."""
+    """Return JSON that is safe in a page: it contains no "<"."""
     return msgspec.json.encode(value).decode().replace("<", r"\u003c")

@@ -1,7 +1,7 @@
-"""Themes: the colours of chart parts on a light page, on a dark one, and on paper.
+"""Colours of pages and charts in two themes, light (also for paper and files) and dark, and the look of all charts.
 
 A chart names colours by role, such as ``"@used"``; drawing replaces the role with a colour. Most hues are from Okabe
-and Ito, distinguishable with any colour vision; a test checks the rest.
+and Ito; a test checks that all are distinguishable with any colour vision.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-SHADES: Final = 16  # steps from low to high: the roles shade0, shade1, ...
+SHADES: Final = 16  # colours from few nodes to many: the roles shade0, shade1, ...
 
 
-def _shades(little: str, much: str) -> dict[str, str]:
-    low, high = (bytes.fromhex(colour[1:]) for colour in (little, much))
+def _shades(first: str, last: str) -> dict[str, str]:
+    """Return the colours of all shades, interpolated between the first and the last."""
+    low, high = (bytes.fromhex(colour[1:]) for colour in (first, last))
     return {
         f"shade{step}": "#" + bytes(a + (b - a) * step // (SHADES - 1) for a, b in zip(low, high, strict=True)).hex()
         for step in range(SHADES)
@@ -21,8 +22,8 @@ def _shades(little: str, much: str) -> dict[str, str]:
 
 
 def _reasons(*colours: str) -> dict[str, str]:
-    """Return the colours of the reasons for unused nodes, in an order that separates neighbours."""
-    return {f"reason{place}": colour for place, colour in enumerate(colours)}
+    """Return the colours of the reasons for unused nodes; neighbours in a bar differ clearly."""
+    return {f"reason{number}": colour for number, colour in enumerate(colours)}
 
 
 LIGHT: Final[Mapping[str, str]] = {
@@ -35,14 +36,13 @@ LIGHT: Final[Mapping[str, str]] = {
     "idle": "#b4c1ce",
     "used": "#0072b2",
     "link": "#00619a",
-    "over": "#0b0e10",
+    "over": "#0b0e10",  # text on light fills
     "preempted": "#d55e00",
     "rescaling": "#e69f00",
     "start": "#a8327d",
     "unnoticed": "#8c6d31",
     "spread": "#8a2be2",
     "unused": "#8a96a3",
-    "good": "#009e73",
     "followed": "#c2185b",
     **_reasons("#8a96a3", "#334455", "#aaccee", "#bb9988", "#554433", "#ddccaa", "#777755"),
     **_shades("#c6dbef", "#08306b"),
@@ -64,18 +64,17 @@ DARK: Final[Mapping[str, str]] = {
     "unnoticed": "#ddd6a0",
     "spread": "#b266ff",
     "unused": "#7d8a96",
-    "good": "#4cc9a0",
     "followed": "#ff7ab0",
     **_reasons("#7d8a96", "#bbddff", "#445577", "#aabb99", "#664433", "#998877", "#666666"),
     **_shades("#23455f", "#d6ecff"),
 }
 
-# For items of one kind that need different colours, such as tasks or replays; repeated when exhausted
+# Colours of items of one kind, such as tasks or replays; they repeat if there are more items
 HUES: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c6d31", "#9933ff")
 
 FONT: Final = "system-ui, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 
-# How axes, keys and letters look in every figure, in Vega's words
+# The Vega-Lite config of every chart
 CONFIG: Final[Mapping[str, Any]] = {
     "font": FONT,
     "background": None,

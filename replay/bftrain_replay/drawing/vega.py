@@ -1,4 +1,4 @@
-"""Vega: charts as SVG and PNG without a browser, also as files, and the page script that draws them."""
+"""Charts as SVG and PNG without a browser, also as files; and Vega-Lite, the script with which pages draw them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def svg(figure: ChartFigure, theme: Mapping[str, str] = LIGHT, prefix: str = "")
     ``prefix`` makes identifiers unique among several pictures on one page.
     """
     drawn = str(_library().vegalite_to_svg(_on_paper(figure, theme), vl_version=VERSION))
-    numbers: dict[str, str] = {}  # vl-convert counts them on from figure to figure; here each figure starts at 0
+    numbers: dict[str, str] = {}  # vl-convert numbers identifiers across figures; here each figure starts at 0
     start = f"{prefix}-" if prefix else ""
     return _NUMBERED.sub(
         lambda match: f"{match[1]}{start}{match[2]}{numbers.setdefault(match[3], str(len(numbers)))}", drawn
@@ -41,7 +41,7 @@ def svg(figure: ChartFigure, theme: Mapping[str, str] = LIGHT, prefix: str = "")
 
 
 class SvgChart(msgspec.Struct, frozen=True):
-    """A chart as SVG; notebooks show it, and the prompt its words."""
+    """A chart as SVG: notebooks draw it, and the Python prompt prints its text."""
 
     name: str
     words: str
@@ -68,14 +68,14 @@ def script() -> str:
 
     Bundling it takes seconds, so it is cached if possible.
     """
-    library, place = _library(), user_cache()
-    path = place / f"vega-lite-{VERSION}-vl-convert-{library.__version__}.js" if place else None
-    made = private_cache.read(path) if path else None
-    if not made:
-        made = str(library.javascript_bundle(vl_version=VERSION)).encode()
+    library, cache_folder = _library(), user_cache()
+    path = cache_folder / f"vega-lite-{VERSION}-vl-convert-{library.__version__}.js" if cache_folder else None
+    bundle = private_cache.read(path) if path else None
+    if not bundle:
+        bundle = str(library.javascript_bundle(vl_version=VERSION)).encode()
         if path:
-            private_cache.write(path, made)
-    return made.decode()
+            private_cache.write(path, bundle)
+    return bundle.decode()
 
 
 def available() -> bool:
@@ -84,7 +84,7 @@ def available() -> bool:
 
 
 def lacking() -> str:
-    """Return the missing packages for drawing charts; "" if complete."""
+    """Return the missing package for drawing charts, and how to install it; "" if it is installed."""
     try:
         _library()
     except NotAvailable as error:
@@ -93,13 +93,14 @@ def lacking() -> str:
 
 
 def _on_paper(figure: ChartFigure, theme: Mapping[str, str] = LIGHT) -> dict[str, Any]:
+    """Return the Vega-Lite description of a whole chart, with its data and title."""
     spec = {
         "$schema": SCHEMA,
         "config": CONFIG,
         "description": figure.words,
         "width": PAPER_WIDTH,
         "autosize": {"type": "fit-x", "contains": "padding"},
-        **figure.with_data(LIGHT, PAPER_WIDTH, PNG_SCALE),
+        **figure.with_data(PAPER_WIDTH, PNG_SCALE),
     }
     if figure.title:
         spec["title"] = {"text": figure.title, "anchor": "start", "color": "@ink", "fontSize": 15, "offset": 10}
@@ -109,7 +110,7 @@ def _on_paper(figure: ChartFigure, theme: Mapping[str, str] = LIGHT) -> dict[str
 
 def _library() -> ModuleType:
     try:
-        import vl_convert  # noqa: PLC0415 - large, and only who draws needs it
+        import vl_convert  # noqa: PLC0415 - large, and needed only for drawing
     except ImportError as error:
         what = "figures need vl-convert-python, which is not installed"
         raise NotAvailable(what, fix="pip install vl-convert-python") from error
@@ -120,13 +121,13 @@ def _library() -> ModuleType:
 FORMS: Final = ("svg", "png")
 _SVG_MARK: Final = "<!-- drawn by bftrain -->"
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
-_PNG_HEADER: Final = len(_PNG) + 4 + 4 + 13 + 4  # the mark of PNG, and a chunk: length, name, 13 bytes, sum
+_PNG_HEADER: Final = len(_PNG) + 4 + 4 + 13 + 4  # the signature, and the first chunk: length, name, 13 bytes, checksum
 _TEXT: Final = b"tEXt"
 _PNG_MARK: Final = _TEXT + b"Software\0bftrain"
 
 
 def write(figures: Iterable[ChartFigure], folder: Path, form: str) -> list[Path]:
-    """Write every standalone chart as ``NAME.svg`` or ``NAME.png``.
+    """Write every chart as ``NAME.svg`` or ``NAME.png``; return the paths.
 
     If any of these files exists and was not drawn by bftrain, raise an error without writing.
     """
@@ -151,8 +152,8 @@ def is_own(path: Path) -> bool:
 
 
 def _png(figure: ChartFigure) -> bytes:
-    """Draw a figure as PNG, on the colour of the page, and add the program's name after the header chunk."""
+    """Draw a figure as PNG on the page's colour; a chunk after the header names bftrain as its software."""
     spec = {**_on_paper(figure), "background": LIGHT["page"]}
     drawn = bytes(_library().vegalite_to_png(spec, vl_version=VERSION, scale=PNG_SCALE))
-    size, sum_ = struct.pack(">I", len(_PNG_MARK) - len(_TEXT)), struct.pack(">I", zlib.crc32(_PNG_MARK))
-    return drawn[:_PNG_HEADER] + size + _PNG_MARK + sum_ + drawn[_PNG_HEADER:]
+    size, checksum = struct.pack(">I", len(_PNG_MARK) - len(_TEXT)), struct.pack(">I", zlib.crc32(_PNG_MARK))
+    return drawn[:_PNG_HEADER] + size + _PNG_MARK + checksum + drawn[_PNG_HEADER:]

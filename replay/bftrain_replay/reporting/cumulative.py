@@ -1,4 +1,4 @@
-"""Cumulative distributions: the share of tasks below a figure, one line per group."""
+"""Charts of cumulative distributions: the share of tasks up to each value, one line per group."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from bftrain_replay.drawing.theme import HUES
 
 _POINTS: Final = 500  # maximum points per line
 _UNITS: Final = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
-_ROOM: Final = 1.03  # factor beyond the largest value on a logarithmic axis, to show the line's end
-_LOG_AXIS_RATIO: Final = 12.0  # longest over median; above this ratio a linear axis would only show the longest
+_ROOM: Final = 1.03  # end of the axis of ratios over the largest value, to show the line's end
+_LOG_AXIS_RATIO: Final = 12.0  # longest over median; above it, a linear axis would hide all but the longest
 _DASHES: Final = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))  # distinguishes lines that share a hue
-_FEW_PERCENT: Final = 2.0
+_FEW_PERCENT: Final = 2.0  # share of values to the left of a logarithmic axis
 _WIDEST: Final = 1e5  # maximum ratio of the longest to the shortest value shown
-_NARROWEST: Final = 1.5  # minimum ratio of the limits of a logarithmic axis
+_NARROWEST: Final = 1.5  # the axis of ratios covers at least 1 / 1.5 to 1.5
 
 
 class CumulativeLine(msgspec.Struct, frozen=True, eq=False):
-    """The known figures (NaN is dropped) of this many ``tasks``."""
+    """The values of a group of ``tasks``; NaN where a task has none."""
 
     name: str
     values: NDArray[np.float64]
@@ -31,7 +31,7 @@ class CumulativeLine(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def known(self) -> NDArray[np.float64]:
-        """The known figures, in order."""
+        """The known values, in order."""
         return np.sort(self.values[~np.isnan(self.values)])
 
     def steps(self, end: float, unit: float, begin: float = 0.0) -> Iterator[dict[str, Any]]:
@@ -43,10 +43,10 @@ class CumulativeLine(msgspec.Struct, frozen=True, eq=False):
         yield {"of": self.name, "at": end / unit, "share": known.size / self.tasks if known.size else 0.0}
 
 
-def over_time(lines: Sequence[CumulativeLine], words: str, colours: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the chart of lines over durations; ``words`` end the title of the axis.
+def over_durations(lines: Sequence[CumulativeLine], title: str, hues: Sequence[str] = HUES) -> dict[str, Any]:
+    """Return the chart of lines over durations; the axis title is the unit and ``title``.
 
-    If the longest values are far from the rest, the axis is logarithmic and starts where few are left.
+    If the longest values are far from the rest, the axis is logarithmic and omits the shortest values.
     """
     known = np.concatenate([line.known for line in lines])
     longest_s, low_s = float(known.max()), _shortest_shown(known)
@@ -55,11 +55,11 @@ def over_time(lines: Sequence[CumulativeLine], words: str, colours: Mapping[str,
     scale = {"type": "log"} if low_s else {}
     x = quantity(
         "at",
-        title=f"{name} {words}",
+        title=f"{name} {title}",
         scale={**scale, "domain": [low_s / unit, longest_s / unit], "nice": False, "clamp": True},
         axis={"tickCount": {"expr": "width / 90"}, "format": "~g", "labelOverlap": "greedy", "grid": False},
     )
-    return _spec(rows, x, colours)
+    return _spec(rows, x, colour_scale([line.name for line in lines], hues))
 
 
 def _shortest_shown(times_s: NDArray[np.float64]) -> float:
@@ -70,7 +70,7 @@ def _shortest_shown(times_s: NDArray[np.float64]) -> float:
     return max(float(np.percentile(positive, _FEW_PERCENT)), float(positive.max()) / _WIDEST)
 
 
-def over_ratios(lines: Sequence[CumulativeLine], title: str, colours: Mapping[str, Any]) -> dict[str, Any]:
+def over_ratios(lines: Sequence[CumulativeLine], title: str, hues: Sequence[str] = HUES) -> dict[str, Any]:
     """Return the chart of lines over ratios, on a logarithmic axis with a rule at 1."""
     ends = [float(end) for line in lines if line.known.size for end in (line.known[0], line.known[-1]) if end > 0.0]
     low, high = min(*ends, 1.0 / _NARROWEST), max(*ends, _NARROWEST) * _ROOM
@@ -84,13 +84,13 @@ def over_ratios(lines: Sequence[CumulativeLine], title: str, colours: Mapping[st
         "mark": {"type": "rule", "strokeDash": [4, 4], "color": "@ink"},
         "encoding": {"x": quantity("at", scale=scale)},
     }
-    return {"layer": [_spec(rows, x, colours), rule]}
+    return {"layer": [_spec(rows, x, colour_scale([line.name for line in lines], hues)), rule]}
 
 
 def colour_scale(names: Sequence[str], hues: Sequence[str] = HUES, **look: object) -> dict[str, Any]:
-    """Return the colours of lines by their names; when hues run out they repeat with dashes.
+    """Return the colours of lines by their names; if there are more lines than hues, dashes distinguish them.
 
-    The legend, which looks like lines unless ``look`` changes it, is left out for a single line.
+    ``look`` changes the legend, which by default shows lines, and is omitted for a single line.
     """
     legend = {"title": None, "symbolType": "stroke", "symbolStrokeWidth": 3, "labelLimit": 240, **look}
     colours = [hues[place % len(hues)] for place in range(len(names))]

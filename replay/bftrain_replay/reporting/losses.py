@@ -1,4 +1,4 @@
-"""Losses: reasons for idle node-time without useful work, as text, colours, a waterfall and a table."""
+"""Losses: the causes of idle node-time without useful work, and the waterfall and the table that explain them."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from bftrain_replay.simulation.node_time_ledger import UnusedReason
 from bftrain_replay.simulation.task_progress import SampleLoss
 
 _ALL: Final = "All idle node-time"
-_USEFUL: Final = "Work that counts"
+USEFUL: Final = "Work that counts"
 _CEILING: Final = "Used, without costs"
 _ROW: Final = 34  # height of a row in pixels
-_NARROW_ROW: Final = 46
-_BAR: Final = 22
-_ROOM: Final = 0.4  # fraction of the width; longer bars have room for their label inside
-_LATE: Final = 0.6  # fraction of the width beyond which there is more room on the left
-_DARK_FILLS: Final = {"@used", "@start", "@unnoticed", "@spread"}  # bars with labels in the page's background colour
-_LIGHT_FILLS: Final = {"@unused", "@rescaling", "@preempted"}
-_HINTS: Final = 4
-_LEAST_SHARE: Final = 0.002  # fraction of the idle node-time; smaller steps are not worth an action
+_NARROW_ROW: Final = 46  # the same on narrow screens, with the name above the bar
+_BAR: Final = 22  # height of a bar in pixels
+_LONG: Final = 0.4  # fraction of the width; longer bars have room for their label inside
+_FAR_RIGHT: Final = 0.6  # fraction of the width; bars that end further right have their label on the left
+# Colours of labels inside bars, by the colour of the bar
+_INKS: Final = dict.fromkeys(("@used", "@start", "@unnoticed", "@spread"), "@page") | dict.fromkeys(
+    ("@unused", "@rescaling", "@preempted"), "@over"
+)
+_MOST_HINTS: Final = 4
+_LEAST_SHARE: Final = 0.002  # fraction of the idle node-time; smaller losses need no explanation
 
 
 class IdleCause(msgspec.Struct, frozen=True):
-    """One use or loss of idle node-time; ``key`` names it in files, and ``figure`` describes it.
+    """A cause of idle node-time without useful work; ``key`` names it in files, and ``figure`` describes it.
 
-    Its ``predicate`` completes a sentence that starts with a number of node-hours; if it is empty, ``meaning`` tells
-    why nodes were unused. Its ``explanation`` describes influences apart from settings; it is empty where only
-    settings matter, and replays try these (:mod:`bftrain_replay.run.variations`).
+    The ``explanation`` of its figure is empty if it only depends on settings, which replays try out
+    (:mod:`bftrain_replay.run.variations`).
     """
 
     key: UnusedReason | SampleLoss
@@ -48,7 +49,7 @@ class IdleCause(msgspec.Struct, frozen=True):
 
     @property
     def figure(self) -> SummaryFigure:
-        """Its share of the idle node-time."""
+        """The figure of its share of the idle node-time."""
         return FIGURE_OF[f"{'lost' if self.lost else 'unused'}.{self.key}"]
 
     @property
@@ -61,7 +62,7 @@ class IdleCause(msgspec.Struct, frozen=True):
 
     @property
     def meaning(self) -> str:
-        """Its meaning, in the words of the glossary."""
+        """Its meaning, from the glossary."""
         return GLOSSARY_OF[self.figure.name].meaning
 
     @property
@@ -70,22 +71,24 @@ class IdleCause(msgspec.Struct, frozen=True):
         return self.figure.predicate or f"stayed unused because {self.meaning}"
 
 
-_BEFORE: Final = (SampleLoss.START_UP, SampleLoss.RESCALING)  # losses of changes, before the others
-CAUSES: Final = (*map(IdleCause, (*UnusedReason, *dict.fromkeys((*_BEFORE, *SampleLoss)))),)
+# In the order of the waterfall: reasons for unused nodes, then losses
+_LOSSES: Final = dict.fromkeys((SampleLoss.START_UP, SampleLoss.RESCALING, *SampleLoss))
+CAUSES: Final = tuple(map(IdleCause, (*UnusedReason, *_LOSSES)))
+CAUSE_NAMES: Final = {str(cause.key): cause.name for cause in CAUSES}
 
 
 def node_hours(summary: Mapping[str, Any], cause: IdleCause) -> float:
     """Return the node-hours of this cause."""
     if cause.lost:
-        lost = summary["lost"].get(cause.key)  # spreading is listed only if it caused a loss
+        lost = summary["lost"].get(cause.key)  # spreading is missing without a loss
         return float(lost["node_h"]) if lost else 0.0
-    return float(summary["unused_node_h"].get(cause.key, 0.0))  # one reason exists only where kinds differ
+    return float(summary["unused_node_h"].get(cause.key, 0.0))  # "other kind" is missing if all nodes are of one kind
 
 
 def steps(run: Run) -> list[tuple[IdleCause, float]]:
     """Return the causes with any node-hours, in waterfall order."""
-    found = [(cause, node_hours(run.summary, cause)) for cause in CAUSES]
-    return [(cause, hours) for cause, hours in found if hours > 0.0]
+    every = [(cause, node_hours(run.summary, cause)) for cause in CAUSES]
+    return [(cause, hours) for cause, hours in every if hours > 0.0]
 
 
 def waterfall(run: Run) -> ChartFigure | None:
@@ -129,11 +132,11 @@ def _layers(rows: Sequence[Mapping[str, Any]], node: str) -> list[dict[str, Any]
             "stroke": category("edge", scale=None),
         },
     }
-    return [bars, *map(_words_at, sorted({row["side"] for row in rows}))]  # an empty layer would be warned of
+    return [bars, *map(_labels, sorted({row["side"] for row in rows}))]  # Vega would warn of an empty layer
 
 
 def _rows(run: Run) -> list[dict[str, Any]]:
-    """Return the bars."""
+    """Return the rows of the chart: all idle node-time, a step for each cause, and the remaining work."""
     summary = run.summary
     idle_h = float(summary["idle_node_h"])
     row = partial(_row, idle_h=idle_h, node=run.node)
@@ -142,17 +145,17 @@ def _rows(run: Run) -> list[dict[str, Any]]:
     for cause, hours in steps(run):
         rows.append(row(run.words(cause.name), (left - hours, left), cause.figure.colour))
         left -= hours
-    rows.append(row(_USEFUL, (0.0, harvest_node_h(summary)), "@used"))
-    if _has_bar(summary):
+    rows.append(row(USEFUL, (0.0, harvest_node_h(summary)), "@used"))
+    if _ceiling_bounds(summary):
         bar = (0.0, float(summary["ceiling"]["used_node_h"]))
         rows.append({**row(_CEILING, bar, "transparent"), "edge": "@used"})
     return rows
 
 
-def _has_bar(summary: Mapping[str, Any]) -> bool:
-    """Return whether the node-time used without costs is an upper bound; it is not if the tasks ran out.
+def _ceiling_bounds(summary: Mapping[str, Any]) -> bool:
+    """Return whether the node-time used without costs is shown: not if the tasks ran out.
 
-    In that case it is the tasks' demand, which may be less than their use with costs.
+    It is their demand then, which may be less than their use with costs.
     """
     return bool(summary["ceiling"]) and not ran_out(summary["ceiling"])
 
@@ -160,9 +163,8 @@ def _has_bar(summary: Mapping[str, Any]) -> bool:
 def _row(name: str, bar: tuple[float, float], colour: str, *, idle_h: float, node: str) -> dict[str, Any]:
     begin, end = max(bar[0], 0.0), bar[1]
     short = f"{text_formats.count(end - begin)} h, {text_formats.percent((end - begin) / idle_h)}"
-    inside = end - begin > _ROOM * idle_h
-    # Labels go inside long bars, otherwise on the side with room
-    side = "left" if inside or end > _LATE * idle_h else "right"
+    inside = end - begin > _LONG * idle_h
+    side = "left" if inside or end > _FAR_RIGHT * idle_h else "right"
     return {
         "name": name,
         "from": begin,
@@ -173,13 +175,12 @@ def _row(name: str, bar: tuple[float, float], colour: str, *, idle_h: float, nod
         "tooltip": f"{name}: {short} of the idle {node}-time",
         "colour": colour,
         "edge": "transparent",
-        "ink": ("@page" if colour in _DARK_FILLS else "@over" if colour in _LIGHT_FILLS else "@ink")
-        if inside
-        else "@ink",
+        "ink": _INKS.get(colour, "@ink") if inside else "@ink",
     }
 
 
-def _words_at(side: str) -> dict[str, Any]:
+def _labels(side: str) -> dict[str, Any]:
+    """Return the layer of the labels on this side of their bar's end or start."""
     return {
         "transform": [{"filter": f"datum.side == '{side}'"}],
         "mark": {"type": "text", "align": "left" if side == "right" else "right", "dx": 6 if side == "right" else -6},
@@ -190,20 +191,15 @@ def _words_at(side: str) -> dict[str, Any]:
 def meanings(run: Run) -> HtmlTable | None:
     """Return the table that explains each step; ``None`` without steps."""
     idle_h = float(run.summary["idle_node_h"])
-    rows = [
-        (
-            run.words(cause.name),
-            HtmlCell(f"{text_formats.count(hours)} h", hours),
-            text_formats.percent(hours / idle_h),
-            run.words(cause.meaning),
-        )
-        for cause, hours in steps(run)
-    ]
-    if _has_bar(run.summary) and idle_h:
-        hours = float(run.summary["ceiling"]["used_node_h"])
+
+    def row(name: str, hours: float, meaning: str) -> tuple[str | HtmlCell, ...]:
         share = text_formats.percent(hours / idle_h)
+        return run.words(name), HtmlCell(f"{text_formats.count(hours)} h", hours), share, run.words(meaning)
+
+    rows = [row(cause.name, hours, cause.meaning) for cause, hours in steps(run)]
+    if _ceiling_bounds(run.summary) and idle_h:
         meaning = "time of the tasks on the same log if starting, rescaling and preemption were free"
-        rows.append((_CEILING, HtmlCell(f"{text_formats.count(hours)} h", hours), share, meaning))
+        rows.append(row(_CEILING, float(run.summary["ceiling"]["used_node_h"]), meaning))
     if not rows:
         return None
     headings = ("step", f"{run.node}-hours", "of idle", "what it is")
@@ -211,7 +207,7 @@ def meanings(run: Run) -> HtmlTable | None:
 
 
 def hints(run: Run) -> list[tuple[IdleCause, float]]:
-    """Return the largest steps that are worth a change, largest first."""
-    idle_h = float(run.summary["idle_node_h"])
-    large = [(cause, hours) for cause, hours in steps(run) if hours >= _LEAST_SHARE * idle_h]
-    return sorted(large, key=lambda item: -item[1])[:_HINTS]
+    """Return the largest steps that are not negligible, largest first."""
+    least_h = _LEAST_SHARE * float(run.summary["idle_node_h"])
+    large = [(cause, hours) for cause, hours in steps(run) if hours >= least_h]
+    return sorted(large, key=lambda item: -item[1])[:_MOST_HINTS]

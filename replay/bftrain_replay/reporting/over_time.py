@@ -1,4 +1,4 @@
-"""The section over time: idle and used nodes, and the holder of each node."""
+"""Charts of nodes over time: idle and used nodes, and the use of each node; and parts that other rasters share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bftrain_replay.run.tables import SECONDS_AN_HOUR
 
 T = TypeVar("T")
 
-STEPS: Final = {"type": "area", "interpolate": "step-after", "clip": True}
+AREA: Final = {"type": "area", "interpolate": "step-after", "clip": True}
 _LINE: Final = {"type": "line", "interpolate": "step-after", "clip": True, "strokeWidth": 2.5}
 _DOUBTFUL: Final = "doubtful whether idle"
 _COLOURS: Final = {"idle, unused": "@idle", _DOUBTFUL: "@preempted", "used by tasks": "@used"}
@@ -36,7 +36,7 @@ def nodes(run: Run) -> ChartFigure:
     says = f"On average {idle} {node}s were idle and {used} worked; the peak was {most} idle."
     areas = {"idle": "idle, unused", "used": "used by tasks"}
     if "doubtful" in run.nodes_over_time.columns:
-        areas["doubtful"] = _DOUBTFUL  # drawn on top: part of either area
+        areas["doubtful"] = _DOUBTFUL  # a line on top of both areas
         says += f" Of the idle {node}-time {text_formats.percent(summary['doubtful']['share'])} is doubtful."
     return ChartFigure(
         name="nodes",
@@ -45,11 +45,11 @@ def nodes(run: Run) -> ChartFigure:
         alt=f"{says} Drawn over {text_formats.duration(run.end_s)}.",
         caption="Where changes are too dense, the chart shows averages; zoom in to see each change.",
         height=300,
-        moments=run.moments,
+        time_axis=run.time_axis,
         series=[run.nodes_over_time],
         spec={
             "encoding": {
-                "x": run.moments.axis(),
+                "x": run.time_axis.encoding(),
                 "y": {"type": "quantitative", "title": f"{node}s", "axis": {"tickCount": 5, "tickMinStep": 1}},
             },
             "layer": [_area(field, label, list(areas.values())) for field, label in areas.items()],
@@ -58,7 +58,7 @@ def nodes(run: Run) -> ChartFigure:
 
 
 def _area(field: str, label: str, labels: Sequence[str]) -> dict[str, Any]:
-    mark = _LINE if label == _DOUBTFUL else STEPS
+    mark = _LINE if label == _DOUBTFUL else AREA
     colour = {
         "datum": label,
         "scale": {"domain": labels, "range": [_COLOURS[each] for each in labels]},
@@ -70,15 +70,15 @@ def _area(field: str, label: str, labels: Sequence[str]) -> dict[str, Any]:
 NARROW: Final = {"encoding": {"color": {"legend": {"columns": 3}}}}
 
 
-def rows(moments: TimeAxis, title: str, key: Mapping[str, str]) -> dict[str, Any]:
-    """Return the description of rows over time; ``title`` names them, ``key`` is the legend."""
-    span = moments.to_dict()
+def rows(time_axis: TimeAxis, title: str, key: Mapping[str, str]) -> dict[str, Any]:
+    """Return the Vega-Lite description of a raster over time: its axes, titled ``title``, and the legend ``key``."""
+    span = time_axis.to_dict()
     scale = {"domainMin": {"expr": "from_row"}, "domainMax": {"expr": "to_row"}, "reverse": True, "nice": False}
     return {
         "data": {"values": [{"t": span["from"]}, {"t": span["to"]}]},
-        "mark": {"type": "square", "opacity": 0, "size": 0, "clip": True},  # reserves space for the hidden key
+        "mark": {"type": "square", "opacity": 0, "size": 0, "clip": True},  # invisible: only for the legend
         "encoding": {
-            "x": moments.axis(),
+            "x": time_axis.encoding(),
             "y": {
                 "datum": 0,
                 "type": "quantitative",
@@ -95,16 +95,16 @@ def rows(moments: TimeAxis, title: str, key: Mapping[str, str]) -> dict[str, Any
     }
 
 
-LETTERS: Final = 3_000_000  # page budget in characters; larger charts round time to coarser steps
+_LETTERS: Final = 3_000_000  # characters of a raster of nodes in a page; larger ones round times to coarser steps
 # Number of time steps over the whole run; 0: no rounding
 _ROUNDINGS: Final = (0, 1 << 14, 1 << 13, 1 << 12, 1 << 11, 1 << 10, 1 << 9)
-_CHANGES: Final = 5_000_000  # more than that would not fit anyway
+_CHANGES: Final = 5_000_000  # more would not fit in any case, so their raster is not made
 _BUSY, _IDLE, _FIRST_TASK = 0, 1, 2
 
 
 def holders(run: Run) -> ChartFigure:
-    """Return the chart of each node's holder."""
-    letters = 2 * LETTERS // 3 if run.others else LETTERS  # long task lists take part of the room
+    """Return the chart of each node's use: by the batch queue, a task, or none."""
+    letters = 2 * _LETTERS // 3 if run.others else _LETTERS  # long task lists take part of the page
     names, held = run.log.node_names, run.holdings
     grouped = groups_of_nodes(run.log, run.summary["settings"].get("racks"))
     ordered = _node_rows(names, grouped)
@@ -136,10 +136,10 @@ def holders(run: Run) -> ChartFigure:
             f"drag to zoom in on some nodes.{others}{rounding(step_s)}"
         ),
         height=int(np.clip(len(names), 160, 480)),
-        moments=run.moments,
+        time_axis=run.time_axis,
         raster=drawn,
         spec=rows(
-            run.moments,
+            run.time_axis,
             f"{run.node}s, by {grouped[2]}" if grouped else f"{run.node}s, in the log's order",
             {_owner(run): "@busy", "idle, unused": "@idle", "tasks": "@used"},
         ),
@@ -153,7 +153,7 @@ def rounding(step_s: float) -> str:
 
 
 def other_tasks(run: Run) -> str:
-    """Return the beginning of the sentence on tasks that are not named."""
+    """Return the beginning of the sentence on tasks that a page does not name."""
     named, others = (text_formats.count(number) for number in (len(run.named), run.others))
     return f"The {named} tasks with the most {run.node}-time are named here; the other {others}, which the tables have,"
 
@@ -164,16 +164,17 @@ def _owner(run: Run) -> str:
 
 
 def finest(end_s: float, draw: Callable[[float, bool], T | None], fits: Callable[[T], bool]) -> tuple[T, float]:
-    """Return the drawing with the shortest time steps that fits, and their length; 0 for exact times.
+    """Return the drawing with the shortest time steps that fits, and the length of a step; 0 for exact times.
 
-    ``draw`` gets the length of a step, and whether it is the last attempt, which is always taken.
+    ``draw`` gets the length of a step, and whether this is the last attempt, which need not fit. It returns ``None`` to
+    give up an attempt.
     """
     for steps in _ROUNDINGS:
         step_s, last = end_s / steps if steps else 0.0, steps == _ROUNDINGS[-1]
         drawn = draw(step_s, last)
         if drawn is not None and (last or fits(drawn)):
             return drawn, step_s
-    raise AssertionError("the coarsest is always taken")
+    raise AssertionError("the last attempt is always taken")
 
 
 # Nodes in row order; groups such as racks or kinds, each with its first row
@@ -204,41 +205,41 @@ def _holders_raster(run: Run, ordered: _OrderedNodes, step_s: float, most: int |
     if taken is None:
         return None
     node, from_s, to_s, task = taken
-    stays = fragments_in_parts(log)
     idle = _rounded(
-        ((part.node, bounds[part.join], bounds[part.leave], part.node) for part in stays),
+        ((part.node, bounds[part.join], bounds[part.leave], part.node) for part in fragments_in_parts(log)),
         step_s,
         None if most is None else most - node.size,
     )
     if idle is None:
         return None
-    # Tasks that are not named share a state, and a colour, before all that are
+    idle_node, idle_from_s, idle_to_s, _ = idle
+    # Unnamed tasks share one state, before the states of named tasks
     unnamed = [f"one of {text_formats.counted(run.others, 'other task')}"] if run.others else []
     state_of = np.full(len(held.tasks), _FIRST_TASK, dtype=np.int32)
     state_of[run.named] = _FIRST_TASK + len(unnamed) + np.arange(len(run.named))
     order, groups = ordered
     row_of = np.argsort(order).astype(np.int32)
-    held_row, free_row = row_of[node], row_of[idle[0]]
+    held_row, idle_row = row_of[node], row_of[idle_node]
 
     def part(low: int, high: int) -> StateChanges:
-        """Return the changes of some of the rows."""
-        mine, free = ((row >= low) & (row < high) for row in (held_row, free_row))
-        rows = tuple(row[some] - low for row, some in ((held_row, mine), (free_row, free)))
-        # The last event of a node at one moment counts: a task stops, the node leaves, it joins, a task takes it
-        left, joined, ended = (
+        """Return the changes of the rows from ``low`` to ``high``."""
+        held_here, idle_here = ((row >= low) & (row < high) for row in (held_row, idle_row))
+        held_in, idle_in = held_row[held_here] - low, idle_row[idle_here] - low
+        # Of changes at one moment the last counts: a task stops, the node leaves, it joins, a task takes it
+        ended, left, joined = (
             np.full(row.size, state, dtype=np.int32)
-            for row, state in ((rows[1], _BUSY), (rows[1], _IDLE), (rows[0], _IDLE))
+            for row, state in ((held_in, _IDLE), (idle_in, _BUSY), (idle_in, _IDLE))
         )
-        times = np.concatenate((to_s[mine], idle[2][free], idle[1][free], from_s[mine]))
+        times = np.concatenate((to_s[held_here], idle_to_s[idle_here], idle_from_s[idle_here], from_s[held_here]))
         return in_order(
-            np.concatenate((rows[0], rows[1], rows[1], rows[0])),
+            np.concatenate((held_in, idle_in, idle_in, held_in)),
             times * step_s if step_s else times,
-            np.concatenate((ended, left, joined, state_of[task[mine]])),
+            np.concatenate((ended, left, joined, state_of[task[held_here]])),
             rows=high - low,
             end_s=run.end_s,
         )
 
-    parts = parts_of_rows(len(log.node_names), 2 * (node.size + idle[0].size))
+    parts = parts_of_rows(len(log.node_names), 2 * (node.size + idle_node.size))
     changes = StateChanges.joined([part(low, high) for low, high in parts])
     return StateRaster(
         changes=changes,
@@ -256,28 +257,28 @@ _Intervals = tuple[NDArray[np.int32], NDArray[Any], NDArray[Any], NDArray[np.int
 
 
 def _rounded(parts: Iterable[_Intervals], step_s: float, most: int | None) -> _Intervals | None:
-    """Round interval times and drop empty intervals; return ``None`` if more than ``most`` stay.
+    """Round interval times and drop empty intervals; return ``None`` if more than ``most`` remain.
 
-    Whether a short one remains depends on its place: on average as often as its length in steps. So the total time
-    stays about the same.
+    An interval shorter than a step remains with a probability of its length in steps, so the total time stays about the
+    same.
     """
     none, never = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32 if step_s else np.float64)
-    found: tuple[list[NDArray[Any]], ...] = [none], [never], [never], [none]
+    columns: tuple[list[NDArray[Any]], ...] = [none], [never], [never], [none]
     count = 0
     for node, begin_s, end_s, task in parts:
         begin, end = ((np.round(each / step_s).astype(np.int32) if step_s else each) for each in (begin_s, end_s))
-        some = end > begin
-        for column, values in zip(found, (node, begin, end, task), strict=True):
-            column.append(values[some])
-        count += found[0][-1].size
+        remains = end > begin
+        for column, values in zip(columns, (node, begin, end, task), strict=True):
+            column.append(values[remains])
+        count += columns[0][-1].size
         if most is not None and count > most:
             return None
-    nodes, begins, ends, tasks = map(_joined, found)
+    nodes, begins, ends, tasks = map(_joined, columns)
     return nodes, begins, ends, tasks
 
 
 def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """Join arrays and clear the list: a second copy of all columns would double the memory."""
+    """Join arrays and clear the list, to free their memory before the next column is joined."""
     whole = np.concatenate(parts)
     parts.clear()
     return whole

@@ -1,4 +1,4 @@
-"""Report: a replay as one page, and its charts as files."""
+"""The page of a replay: its charts, tables and texts for report.html."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from bftrain_replay.reporting.completion import (
     completion_parts,
     configuration,
     input_text,
+    model_table,
     task_table,
-    tasks_shown,
 )
-from bftrain_replay.reporting.losses import CAUSES, hints, meanings, waterfall
+from bftrain_replay.reporting.idle_lengths import idle_lengths
+from bftrain_replay.reporting.losses import CAUSE_NAMES, hints, meanings, waterfall
 from bftrain_replay.reporting.over_time import holders, nodes
-from bftrain_replay.reporting.task_sizes import idle_pieces, model_table, sizes
+from bftrain_replay.reporting.task_sizes import sizes
 from bftrain_replay.reporting.user_shares import user_charts
 from bftrain_replay.run import decider_counts, headline
 from bftrain_replay.run.harvest_by_block import WeeklyHarvest, interval, too_narrow
@@ -34,9 +35,9 @@ from bftrain_replay.run.tables import SECONDS_AN_HOUR
 from bftrain_replay.run.variations import AS_TASKS_SAY, COSTS, LEAST_GAIN, PROGRESS, SensitivityRow
 from bftrain_replay.simulation.progress_kept import DISK, MEMORY, ProgressKept
 
-_ROUNDED: Final = 0.01  # fraction of the mean idle nodes; larger rounding is visible in U
-_NEGLIGIBLE: Final = 0.0005  # less would be shown as 0.0 %
-_SOURCE_WORDS: Final = {SIMULATED: "in a simulated schedule", COUNTS: "derived from counts"}
+_ROUNDED: Final = 0.01  # fraction of the mean number of idle nodes; U shows larger rounding of the constant pool
+_NEGLIGIBLE: Final = 0.0005  # smaller changes would be shown as 0.0 %
+_SEEN: Final = {SIMULATED: "in a simulated schedule", COUNTS: "derived from counts"}
 _LEFT_BY: Final = {
     RECORDS: "The batch queue",
     COUNTS: "By counts of busy nodes the batch queue",
@@ -45,48 +46,44 @@ _LEFT_BY: Final = {
 
 
 def own_charts(run: Run) -> tuple[ChartFigure, ...]:
-    """Draw the charts of the replay alone, which takes most of the time of a page."""
+    """Draw the charts that need no reference replay; drawing them takes most of the time of a page."""
     over_time = (nodes(run), sizes(run), *user_charts(run), holders(run))
-    found = (*over_time, *completion_charts(run), idle_pieces(run))
-    return tuple(chart for chart in found if chart is not None)
+    charts = (*over_time, *completion_charts(run), idle_lengths(run))
+    return tuple(chart for chart in charts if chart is not None)
 
 
 def page(run: Run, title: str = "", own: tuple[ChartFigure, ...] | None = None) -> HtmlPage:
-    """Build the page; ``own`` are charts drawn earlier (default: draw them here)."""
+    """Build the page; ``own`` are the ``own_charts`` if they were drawn earlier."""
     summary, fall = run.summary, waterfall(run)
     doubts = _doubts(summary)
     source = doubts.source if doubts else RECORDS
     idle_h = float(summary["idle_node_h"])
     whole_h = run.end_s / SECONDS_AN_HOUR * len(run.log.node_names)
-    shown = tasks_shown(run.task_rows)
-    models = model_table(run.task_rows, run.node)
-    left_out = (
-        f"The {len(shown):,} of {len(run.task_rows):,} with the most {run.node}-time; all are in the table of tasks. "
-    )
+    (tasks, omitted), models = task_table(run), model_table(run.task_rows, run.node)
     decided = decider_counts.sentence(
         summary["solver"], summary["decisions"], summary.get("fallback_causes", {}), _decided_by(summary)
     )
-    inputs = [(name, input_text(one)) for name, one in summary["inputs"].items()]
+    inputs = [(name, input_text(file)) for name, file in summary["inputs"].items()]
     baseline = [("baseline", summary["baseline"]["solver"])] if summary["baseline"] else []
     parts = {
         "run": run,
         "node": run.node,
         "figures": FIGURE_OF,
         "meaning": lambda name: run.words(meaning_of(name)),
-        "seen": _SOURCE_WORDS.get(source, "observed"),
+        "seen": _SEEN.get(source, "observed"),
         "part": headline.note(run.end_s, run.log.span_s, complete=summary["complete"]).rstrip(),
         "left_by": run.words(_LEFT_BY[source]),
         "doubts": doubts,
         "idle_share": idle_h / whole_h if whole_h else None,
         "useful_h": harvest_node_h(summary),
-        "lost_h": sum(float(one["node_h"]) for one in summary["lost"].values()),
+        "lost_h": sum(float(loss["node_h"]) for loss in summary["lost"].values()),
         "ran_out": RAN_OUT if ran_out(summary) else "",
         "enough_work": ENOUGH_WORK,
         **_week(summary),
         "decided": f"{decided[:1].upper()}{decided[1:]}",
         "efficiency_note": _efficiency_note(run),
         "largest": hints(run),
-        "causes": {str(cause.key): cause.name for cause in CAUSES},
+        "causes": CAUSE_NAMES,
         "least_gain": LEAST_GAIN,
         "explanations": list(_explanations(run)),
         "meanings": meanings(run),
@@ -94,10 +91,10 @@ def page(run: Run, title: str = "", own: tuple[ChartFigure, ...] | None = None) 
         "gains": _gains(run),
         "compared": _compared(run),
         **completion_parts(run),
-        "left_out": (left_out if len(shown) < len(run.task_rows) else "")
+        "left_out": omitted
         + ("First by model, which is a task's name up to its number; then task by task. " if models else ""),
         "models": models,
-        "tasks": task_table(shown, run.node),
+        "tasks": tasks,
         "configuration": configuration(run, [*inputs, *baseline]),
     }
     return HtmlPage(
@@ -111,25 +108,25 @@ def page(run: Run, title: str = "", own: tuple[ChartFigure, ...] | None = None) 
 
 
 def _doubts(summary: Mapping[str, Any]) -> IdleDoubts | None:
-    """Return the doubts about the log; ``None`` for results of earlier versions, which had none, and for clusters."""
-    found = summary.get("doubtful")
+    """Return the doubts about the log; ``None`` for clusters, and for results of versions without doubts."""
+    values = summary.get("doubtful")
     names = IdleDoubts.__struct_fields__
-    return IdleDoubts(**{name: found[name] for name in names if name in found}) if found else None
+    return IdleDoubts(**{name: values[name] for name in names if name in values}) if values else None
 
 
 def _decided_by(summary: Mapping[str, Any]) -> Mapping[str, int]:
-    """Return how many decisions each solver made; empty for summaries of earlier versions."""
-    found: Mapping[str, int] = summary.get("decided_by", {})
-    return found
+    """Return how many decisions each solver made; empty for results of versions without this figure."""
+    counts: Mapping[str, int] = summary.get("decided_by", {})
+    return counts
 
 
 def _week(summary: Mapping[str, Any]) -> dict[str, str]:
-    """Return the weekly harvest and its blocks; empty without an interval, as for short logs."""
-    found = msgspec.convert(summary.get("weekly"), WeeklyHarvest | None)
-    if found is None or found.harvest.low is None:
+    """Return the weekly harvest and its blocks as text; empty without an interval, as for short logs."""
+    weekly = msgspec.convert(summary.get("weekly"), WeeklyHarvest | None)
+    if weekly is None or weekly.harvest.low is None:
         return {"week": "", "weeks": ""}
-    weeks = f"{text_formats.counted(found.blocks, found.block)}{too_narrow(found.blocks)}"
-    return {"week": interval(found.harvest), "weeks": weeks}
+    weeks = f"{text_formats.counted(weekly.blocks, weekly.block)}{too_narrow(weekly.blocks)}"
+    return {"week": interval(weekly.harvest), "weeks": weeks}
 
 
 def _notices(run: Run) -> Iterator[str]:
@@ -143,12 +140,13 @@ def _notices(run: Run) -> Iterator[str]:
         yield run.words(f"{headline.NO_BOUND}.")
     settings, count = summary["settings"], summary["tasks"]
     if headline.competing(count, settings["admission"], settings["max_tasks"]) < count:
-        yield from (run.words(f"{each}.") for each in headline.cap_caveats(summary))
+        yield from (run.words(f"{caveat}.") for caveat in headline.cap_caveats(summary))
     if count and summary["tasks_finished"] == count:
         yield "Every task finished, so the harvest could not be larger; compare when they finished."
 
 
 def _efficiency_note(run: Run) -> str:
+    """Return the text below efficiency U: what it compares with."""
     summary = run.summary
     if summary["efficiency"] is None:
         return "not known"
@@ -165,17 +163,17 @@ def _efficiency_note(run: Run) -> str:
 
 
 def _explanations(run: Run) -> Iterator[tuple[str, float, HtmlText]]:
-    """Yield each large loss without advice, if factors outside the tried settings influence it."""
+    """Yield name, node-hours and explanation of each large loss without advice that depends on more than settings."""
     answered = {row["cause"] for row in run.summary.get("advice") or ()}
     settings = run.summary["settings"]
 
-    def marked(found: re.Match[str]) -> str:
-        """Mark an option, and add its current value."""
-        name = found[0].removeprefix("--").replace("-", "_")
+    def marked(option: re.Match[str]) -> str:
+        """Mark an option as code, and add its current value."""
+        name = option[0].removeprefix("--").replace("-", "_")
         value = settings.get(name, settings.get(f"{name}_s"))
         unit = " s" if f"{name}_s" in settings and not isinstance(value, str) else ""
         text = value if isinstance(value, str | None) else f"{value:g}{unit}"
-        return f"<code>{found[0]}</code>{'' if text is None else escape(f' (now {text})')}"
+        return f"<code>{option[0]}</code>{'' if text is None else escape(f' (now {text})')}"
 
     for cause, hours in hints(run):
         if cause.figure.explanation and cause.key not in answered:
@@ -184,10 +182,10 @@ def _explanations(run: Run) -> Iterator[tuple[str, float, HtmlText]]:
 
 
 def _assumed(summary: Mapping[str, Any]) -> HtmlTable | None:
-    """Return the table of other assumptions; ``None`` if skipped."""
+    """Return the table of other assumptions; ``None`` if none were replayed."""
     if not summary.get("sensitivity"):
         return None
-    rows = [SensitivityRow(**each) for each in summary["sensitivity"]]
+    rows = [SensitivityRow(**row) for row in summary["sensitivity"]]
     headings, cells = sensitivity_table("assumed", rows, " (assumed here)")
     return HtmlTable(label="Under other assumptions", headings=headings, rows=cells, css="compare")
 
@@ -195,18 +193,18 @@ def _assumed(summary: Mapping[str, Any]) -> HtmlTable | None:
 def sensitivity_table(
     assumed: str, rows: Sequence[SensitivityRow], chosen: str
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return headings and rows; ``assumed`` is the heading of the alternatives, ``chosen`` marks the current ones."""
+    """Return headings and cells; ``assumed`` is the heading of the first column, ``chosen`` marks current settings."""
     figures = [FIGURE_OF[name] for name in ("efficiency", "harvested", "lost.preemption")]
-    found = []
+    cells = []
     for row in rows:
         values = (row.efficiency, row.harvested, row.lost_preemption)
         texts = (figure.format(value) for figure, value in zip(figures, values, strict=True))
-        found.append((f"{_assumption(row)}{chosen if row.chosen else ''}", *texts))
-    return (assumed, *(figure.label for figure in figures)), found
+        cells.append((f"{_assumption(row)}{chosen if row.chosen else ''}", *texts))
+    return (assumed, *(figure.label for figure in figures)), cells
 
 
 def _assumption(row: SensitivityRow) -> str:
-    """Return an alternative in words."""
+    """Return the name of an alternative."""
     if row.what == PROGRESS:
         kept = ProgressKept.parse(row.setting)
         if kept.disk_s is None:
@@ -225,28 +223,29 @@ def _assumption(row: SensitivityRow) -> str:
 
 
 def _label(summary: Mapping[str, Any], name: str = "") -> str:
-    """Return the name of a replay's column: its solver, or ``name``, and other deciders if there were any."""
+    """Return the heading of a replay: its solver, or ``name``, and the share of other deciders if there were any."""
     return decider_counts.column_label(summary["solver"], summary["decisions"], _decided_by(summary), name)
 
 
 def _gains(run: Run) -> str:
-    """Return in words how the replay compares with the reference replays."""
+    """Return a sentence that compares the replay with its reference replays."""
     summary = run.summary
     baseline = summary["baseline"]
-    others = (_label(baseline) if baseline else "", baseline), ("the same without costs", summary["ceiling"])
-    changes_by_verb: dict[str, list[str]] = {}  # statement -> gain and the run compared with
-    for name, other in others:
+    references = (_label(baseline) if baseline else "", baseline), ("the same without costs", summary["ceiling"])
+    changes: dict[str, list[str]] = {}  # by verb
+    for name, other in references:
         if other and summary["makespan_s"] and other["makespan_s"]:
             change = _change(summary["makespan_s"], other["makespan_s"], ("sooner", "later"), "as soon")
-            changes_by_verb.setdefault("finished all tasks", []).append(f"{change} {name}")
+            changes.setdefault("finished all tasks", []).append(f"{change} {name}")
         elif other and other["harvested"]:
             change = _change(summary["harvested"], other["harvested"], ("less", "more"), "as much")
-            changes_by_verb.setdefault("harvested", []).append(f"{change} {name}")
-    did = "; it ".join(f"{verb} {' and '.join(changes)}" for verb, changes in changes_by_verb.items())
-    return f"With the same {run.node}s and tasks {_label(summary)} {did}." if did else ""
+            changes.setdefault("harvested", []).append(f"{change} {name}")
+    predicate = "; it ".join(f"{verb} {' and '.join(texts)}" for verb, texts in changes.items())
+    return f"With the same {run.node}s and tasks {_label(summary)} {predicate}." if predicate else ""
 
 
 def _change(one: float, other: float, comparatives: tuple[str, str], equal: str) -> str:
+    """Return the relative difference; ``comparatives`` are for smaller and for larger values of ``one``."""
     change = one / other - 1.0
     if abs(change) < _NEGLIGIBLE:
         return f"{equal} as"

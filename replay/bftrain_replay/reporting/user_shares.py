@@ -1,4 +1,4 @@
-"""Users: their shares of the node-time, and their nodes over time."""
+"""Users: charts of their nodes over time and their shares of the node-time, and the table of their figures."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from bftrain_replay.run.task_figures import TaskColumns
 
 OTHERS: Final = "others"
 _NO_USER: Final = "no user"
-_RESERVED_LABELS: Final = frozenset({OTHERS, _NO_USER})  # labels reserved for non-user groups
-_CALLED: Final = "user '"
+_RESERVED: Final = frozenset({OTHERS, _NO_USER})  # labels of groups that are not a user
+_QUOTED: Final = "user '"  # start of the label of a user whose name is reserved
 _SPREADS: Final = ("completion_s", "slowdown", "rho")
-_STRETCHES: Final = 2000  # number of time intervals to average over
+_INTERVALS: Final = 2000  # time intervals over which nodes are averaged
 
 
 def named(user: str) -> str:
-    """Return a user's displayed name, distinct from other names and labels in a chart."""
-    if user in _RESERVED_LABELS or user.startswith(_CALLED):
-        return f"{_CALLED}{user}'"
+    """Return the label of a user, distinct from the labels of other users and groups."""
+    if user in _RESERVED or user.startswith(_QUOTED):
+        return f"{_QUOTED}{user}'"
     return user or _NO_USER
 
 
 def by_user(tasks: TaskColumns, most: int) -> list[tuple[str, NDArray[np.bool_]]]:
-    """Return users as shown and masks of their tasks, most node-time first; those beyond ``most`` are merged."""
+    """Return the labels of users and masks of their tasks, most node-time first; the last of ``most`` may be others."""
     users = sorted({*tasks.user})
     belongs = {user: np.array([each == user for each in tasks.user], dtype=bool) for user in users}
     users.sort(key=lambda user: -float(tasks.node_h[belongs[user]].sum()))
@@ -49,28 +49,30 @@ def by_user(tasks: TaskColumns, most: int) -> list[tuple[str, NDArray[np.bool_]]
 
 def user_charts(run: Run) -> list[ChartFigure]:
     """Return stacked nodes by user over time, and with several users their shares so far; nothing without users."""
-    edges, until = _held(run)
-    users = list(until)
-    if not users:
+    edges, until = _node_s_until(run)
+    if not until:
         return []
 
     def series(name: str, values: Iterable[NDArray[np.float64]]) -> list[StepSeries]:
-        every = zip(users, values, strict=True)
         end_s = float(edges[-1])
-        return [StepSeries(times_s=edges[:-1], end_s=end_s, columns={name: each}, of=user) for user, each in every]
+        return [
+            StepSeries(times_s=edges[:-1], end_s=end_s, columns={name: column}, of=user)
+            for user, column in zip(until, values, strict=True)
+        ]
 
     whole = np.sum(list(until.values()), axis=0)[1:]
     shares = [np.divide(each[1:], whole, out=np.zeros(whole.size), where=whole > 0.0) for each in until.values()]
-    labels = [f"{user} {text_formats.percent(float(share[-1]))}" for user, share in zip(users, shares, strict=True)]
+    labels = [f"{user} {text_formats.percent(float(share[-1]))}" for user, share in zip(until, shares, strict=True)]
     means = (np.diff(each) / np.diff(edges) for each in until.values())
-    found = [stacked(series("nodes", means), labels, run)]
-    return [*found, _shares(series("share", shares), run)] if len(users) > 1 else found
+    charts = [stacked(series("nodes", means), labels, run)]
+    return [*charts, _shares(series("share", shares), run)] if len(until) > 1 else charts
 
 
 def _shares(series: Sequence[StepSeries], run: Run) -> ChartFigure:
-    """Return each user's cumulative share of allocated node-time."""
+    """Return each user's cumulative share of allocated node-time; ``series`` begin with the largest user."""
     shown = [part.of for part in series]
-    says = f"In the end {shown[0]} had most of the tasks' {run.node}-time, {shown[-1]} least."
+    least = "" if OTHERS in shown else f", {shown[-1]} the smallest"
+    says = f"In the end {shown[0]} had the largest share of the tasks' {run.node}-time{least}."
     return ChartFigure(
         name="shares",
         title=f"Each user's share of the {run.node}-time so far",
@@ -79,12 +81,12 @@ def _shares(series: Sequence[StepSeries], run: Run) -> ChartFigure:
         caption="Shares at each moment cover the whole time before it. If the run shares by users, users with enough "
         "work converge to the shares of their weights.",
         height=200,
-        moments=run.moments,
+        time_axis=run.time_axis,
         series=series,
         spec={
             "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2, "clip": True},
             "encoding": {
-                "x": run.moments.axis(),
+                "x": run.time_axis.encoding(),
                 "y": quantity("share", title=f"of the {run.node}-time", axis={"format": ".0%", "tickCount": 5}),
                 **colour_scale(shown, labelLimit=120),
             },
@@ -93,26 +95,26 @@ def _shares(series: Sequence[StepSeries], run: Run) -> ChartFigure:
     )
 
 
-def _held(run: Run) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
-    """Return times and each user's cumulative node-seconds; empty if tasks have no users."""
+def _node_s_until(run: Run) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+    """Return times, and each user's node-seconds until each of them; no users if tasks have none."""
     tasks, held = run.task_columns, run.holdings
-    edges = np.linspace(0.0, run.end_s, _STRETCHES + 1)
+    edges = np.linspace(0.0, run.end_s, _INTERVALS + 1)
     if not any(tasks.user) or not len(held) or not run.end_s:
         return edges, {}
-    found = {}
-    for user, which in by_user(tasks, len(HUES)):
-        names = {name for name, theirs in zip(tasks.name, which.tolist(), strict=True) if theirs}
+    until = {}
+    for user, belongs in by_user(tasks, len(HUES)):
+        names = {tasks.name[place] for place in np.flatnonzero(belongs)}
         of_user = np.array([name in names for name in held.tasks], dtype=bool)
-        found[user] = np.zeros(edges.size)
+        until[user] = np.zeros(edges.size)
         for block in held.blocks():
-            theirs = of_user[block.task]
-            found[user] += _since(block.from_s[theirs], edges) - _since(block.to_s[theirs], edges)
-    return edges, found
+            own = of_user[block.task]
+            until[user] += _seconds_since(block.from_s[own], edges) - _seconds_since(block.to_s[own], edges)
+    return edges, until
 
 
 def stacked(series: Sequence[StepSeries], labels: Sequence[str], run: Run) -> ChartFigure:
-    """Return stacked nodes of users, one series per user; ``labels`` describes each user's total share."""
-    moments, node = run.moments, run.node
+    """Return the chart of stacked nodes, one series per user; ``labels`` have each user's name and total share."""
+    time_axis, node = run.time_axis, run.node
     shown = [part.of for part in series]
     says = f"Of the tasks' {node}-time: {', '.join(labels)}."
     return ChartFigure(
@@ -123,13 +125,13 @@ def stacked(series: Sequence[StepSeries], labels: Sequence[str], run: Run) -> Ch
         caption=f"Colours are stacked: the top is all {node}s that tasks used. Users are ordered by their "
         f"{node}-time" + (f", and those beyond {len(HUES) - 1} are one." if OTHERS in shown else "."),
         height=240,
-        moments=moments,
+        time_axis=time_axis,
         series=series,
         spec={
             "transform": [{"calculate": f"indexof({json.dumps(shown)}, datum.of)", "as": "place"}],
             "mark": {"type": "area", "interpolate": "step-after", "clip": True},
             "encoding": {
-                "x": moments.axis(),
+                "x": time_axis.encoding(),
                 "y": quantity("nodes", stack="zero", title=f"{node}s", axis={"tickCount": 5}),
                 **colour_scale(shown, labelLimit=120, symbolType="square", symbolStrokeWidth=0),
                 "order": quantity("place"),
@@ -140,7 +142,7 @@ def stacked(series: Sequence[StepSeries], labels: Sequence[str], run: Run) -> Ch
 
 
 def user_table(users: Mapping[str, Mapping[str, Any]], node: str) -> HtmlTable | None:
-    """Return the figures of users; ``None`` where tasks have no users."""
+    """Return the table of ``users``, figures by name; ``None`` if tasks have no users."""
     if not users:
         return None
     counts = dict.fromkeys(("tasks", "finished", f"{node}-hours"), text_formats.count)
@@ -156,9 +158,9 @@ def user_table(users: Mapping[str, Mapping[str, Any]], node: str) -> HtmlTable |
     return value_table("Users", columns, rows)
 
 
-def _since(moments: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sum of the seconds since these moments, at each edge."""
-    ordered = np.sort(moments)
+def _seconds_since(times: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return at each edge the sum of the seconds since each of the earlier ``times``."""
+    ordered = np.sort(times)
     before = np.searchsorted(ordered, edges, side="left")
     total = np.concatenate(([0.0], np.cumsum(ordered)))
     return before * edges - total[before]

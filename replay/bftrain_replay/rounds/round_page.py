@@ -18,7 +18,6 @@ from bftrain_replay.reporting.completion import (
     configuration,
     input_text,
     task_table,
-    tasks_shown,
 )
 from bftrain_replay.reporting.over_time import nodes
 from bftrain_replay.reporting.user_shares import OTHERS, named, stacked
@@ -46,16 +45,15 @@ def page(run: Run, title: str = "") -> HtmlPage:
     if run.course.from_s.size and run.end_s:
         charts += [nodes(run), _users(run)]
     figures = [chart for chart in charts if chart is not None]
-    shown = tasks_shown(run.task_rows)
-    left_out = f"The {len(shown):,} of {len(run.task_rows):,} with the most node-time; all are in the table of tasks. "
+    tasks, omitted = task_table(run, _COLUMNS)
     cluster = ", ".join(f"{count} {kind}".strip() for kind, count in inputs["cluster"].items())
     nodes_from = ("cluster", cluster) if cluster else ("log", input_text(inputs["log"]))
     parts = {
         "s": summary,
         "ended": _ENDS[summary["ended"]],
         **completion_parts(run),
-        "left_out": left_out if len(shown) < len(run.task_rows) else "",
-        "tasks": task_table(shown, run.node, _COLUMNS),
+        "left_out": omitted,
+        "tasks": tasks,
         "configuration": configuration(run, (nodes_from, ("tasks", input_text(inputs["tasks"])))),
     }
     main = next((name for name in ("completion", "nodes") if name in {chart.name for chart in figures}), "")

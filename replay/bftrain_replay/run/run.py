@@ -376,7 +376,7 @@ class Run(ShortRepr):
         return float(self.summary["simulated_s"])
 
     @cached_property
-    def moments(self) -> TimeAxis:
+    def time_axis(self) -> TimeAxis:
         """Its time axis."""
         return TimeAxis(self.log.start_s if self.kind.log_file else 0.0, self.end_s)
 

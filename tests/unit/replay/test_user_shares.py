@@ -41,6 +41,7 @@ def test_users_called_as_what_is_no_user_have_lines_and_colours_of_their_own() -
         assert len(set(shown.values())) == len(shown), name
         assert "others" in shown, name
         assert {user for user in shown if user.startswith("user ")} <= set(named), name
+    assert figures["shares"]["spec"]["description"].endswith("the largest share of the tasks' node-time.")
 
 
 def test_the_page_has_it_whether_the_run_is_in_memory_or_in_its_folder(
@@ -59,7 +60,7 @@ def test_the_page_has_it_whether_the_run_is_in_memory_or_in_its_folder(
 def test_shares_so_far_end_with_what_each_user_had() -> None:
     figures = figures_of(page_of(a_study("ann", "bob", "ann")))
     assert figures["shares"]["spec"]["description"].endswith(
-        "In the end ann had most of the tasks' node-time, bob least."
+        "In the end ann had the largest share of the tasks' node-time, bob the smallest."
     )
     assert "ann 66.7 %" in figures["users"]["spec"]["description"]
     for users in (("ann", "ann"), ("", "")):
