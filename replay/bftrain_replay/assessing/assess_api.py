@@ -1,4 +1,4 @@
-"""``bftrain.assess``: the command's function for use in Python."""
+"""``bftrain.assess``: an assessment in Python, with the figures of the command."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _IN_PYTHON: Final = "bftrain.assess"
 
 @dataclass(frozen=True, repr=False)
 class AssessedLog(ShortRepr):
-    """An assessment; ``figures`` has all figures by name, each a week with ``median``, ``low`` and ``high``."""
+    """An assessment; ``figures`` has all figures by name, as a rule with ``median``, ``low`` and ``high``."""
 
     figures: LogAssessment
 

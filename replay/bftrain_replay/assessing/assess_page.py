@@ -1,4 +1,4 @@
-"""The page of an assessment: two screens for the head of a centre, every figure with its interval."""
+"""The page of an assessment, two screens for decision makers, and the files of its folder."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ from bftrain.node_units import word_of, words_of
 from bftrain.result_folder import ResultKind
 from bftrain.version import CITATION
 from bftrain_replay.assessing import figure_text
-from bftrain_replay.assessing.assessment import LogAssessment, PartOfTime
+from bftrain_replay.assessing.assessment import LogAssessment, PartOfTime, replayed_start_s
 from bftrain_replay.assessing.what_if import LEAD, TASKS
 from bftrain_replay.drawing import vega
 from bftrain_replay.drawing.figure import TOOLTIP, ChartFigure, category, quantity
 from bftrain_replay.drawing.html_page import HtmlPage, html
+from bftrain_replay.drawing.series import TimeAxis
 from bftrain_replay.run.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, interval
 from bftrain_replay.run.variations import COSTS, PROGRESS
 
-_HEIGHT: Final = 124
+_HEIGHT: Final = 124  # pixels of a chart
 _WHAT_IFS: Final = {COSTS: "costs {}", LEAD: "leaving {} early", PROGRESS: "saved {}"}
 _GROUP_TITLES: Final = {"rack": "By rack", "kind": "By node kind", "partition": "By partition", "name": "By node name"}
-_GROUPS: Final = 8  # maximum rows; the last row sums up all further groups
+_MOST_ROWS: Final = 8  # of node groups; if there are more groups, the last row sums up the rest
 
 
 def page(found: LogAssessment) -> HtmlPage:
     """Build the page."""
     log, words, node = found.log, words_of(found.log.unit), word_of(found.log.unit)
-    zone = log.time_zone if figure_text.on_calendar(found) else "from the start of the log"
-    hours = _bars("hours", f"Nodes at work by hour of the day ({zone})", found.hours, node)
-    weekdays = _bars("weekdays", "Nodes at work by day of the week", found.days, node)
+    on_calendar = TimeAxis(log.start_s, log.span_s).on_calendar
+    zone = log.time_zone if on_calendar else "from the start of the log"
+    hours = _bars("hours", words("Nodes at work by hour of the day") + f" ({zone})", found.hours, node)
+    weekdays = _bars("weekdays", words("Nodes at work by day of the week"), found.days, node)
     curve = _saturation(found, node)
     ordered = sorted(found.groups, key=lambda each: -each.harvest.median)
-    shown = len(ordered) if len(ordered) <= _GROUPS else _GROUPS - 1
+    shown = len(ordered) if len(ordered) <= _MOST_ROWS else _MOST_ROWS - 1
     unanswered = (f"Not answered here: {text[:1].lower()}{text[1:]}" for text in figure_text.open_questions(found))
     return HtmlPage(
         template="assess.html",
@@ -48,7 +50,7 @@ def page(found: LogAssessment) -> HtmlPage:
             "name": Path(log.name).name,
             "node": node,
             "hours": f"{node}-hours",
-            "on_calendar": figure_text.on_calendar(found),
+            "on_calendar": on_calendar,
             "headline": words(figure_text.headline(found)),
             "certainty": words(figure_text.certainty(found)),
             "waits": found.handback,
@@ -59,6 +61,7 @@ def page(found: LogAssessment) -> HtmlPage:
             "sure_below": figure_text.SURE_BELOW,
             "co2": list(figure_text.worth_rows(found))[-1][1:] if found.worth.co2_t else (),
             "causes": [(words(name.lower()), node_h, share) for name, node_h, share in figure_text.causes(found)],
+            "start_s": replayed_start_s(found.start_cost_s, found.settings),
             "what_ifs": [
                 (_WHAT_IFS.get(row.what, "{}").format(row.label), row)
                 for row in found.what_ifs
@@ -78,12 +81,13 @@ def page(found: LogAssessment) -> HtmlPage:
 
 
 def _point(at: object, figure: EstimatedFigure, tooltip: str) -> dict[str, Any]:
+    """Return the row of a figure with its interval, which is empty if unknown."""
     low, high = (figure.median if end is None else end for end in (figure.low, figure.high))
     return {"at": at, "value": figure.median, "low": low, "high": high, "tooltip": tooltip}
 
 
 def _bars(name: str, title: str, parts: Sequence[PartOfTime], node: str) -> ChartFigure:
-    """Return the mean number of nodes at work by part of the time."""
+    """Return the chart of the mean number of nodes at work by part of the time."""
     rows = [
         _point(part.part[:3], part.nodes, f"{part.part}: {interval(part.nodes)} {node}s at work")
         for part in parts
@@ -102,7 +106,7 @@ def _bars(name: str, title: str, parts: Sequence[PartOfTime], node: str) -> Char
     y = quantity("value", title=f"{node}s at work", axis={"tickCount": 4})
     return ChartFigure(
         name=name,
-        title=title.replace("Nodes", f"{node[:1].upper()}{node[1:]}s"),
+        title=title,
         says=says,
         alt=f"{title}: {'; '.join(row['tooltip'] for row in rows)}.",
         height=_HEIGHT,
@@ -118,7 +122,7 @@ def _bars(name: str, title: str, parts: Sequence[PartOfTime], node: str) -> Char
 
 
 def _saturation(found: LogAssessment, node: str) -> ChartFigure | None:
-    """Return the harvest against the number of competing tasks; ``None`` if that was not replayed."""
+    """Return the chart of the harvest by number of competing tasks; ``None`` if other numbers were not replayed."""
     by_tasks = [row for row in found.what_ifs if row.what == TASKS]
     if not by_tasks:
         return None

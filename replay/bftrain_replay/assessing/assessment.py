@@ -22,9 +22,9 @@ from bftrain_datasets.log.idle_doubts import doubts_of
 from bftrain_datasets.workloads.task_generators import SaturatingWorkload
 from bftrain_replay.assessing.handback import UPPER_BOUND, BatchJobs, HandbackEffect, effect_of
 from bftrain_replay.assessing.node_groups import DAYS, HOURS, GroupHarvest, LocalSteps, NodeGroups, harvest_of_groups
-from bftrain_replay.assessing.replayed_sample import ReplayedHarvest, ReplayedSample, summed
+from bftrain_replay.assessing.replayed_sample import ReplayedHarvest, ReplayedSample, concatenated
 from bftrain_replay.assessing.what_if import MOST_TASKS_FACTOR, Alternatives, MixRow, WhatIfRow, replay_alternatives
-from bftrain_replay.run.harvest_by_block import EstimatedFigure, HarvestCurve
+from bftrain_replay.run.harvest_by_block import SEED, EstimatedFigure, HarvestCurve
 from bftrain_replay.simulation import progress_kept
 from bftrain_replay.simulation.replay_settings import ReplaySettings
 from bftrain_replay.study.harvest_bound import harvest_bound
@@ -37,15 +37,15 @@ _GRAMS_A_TONNE: Final = 1e6
 
 
 class NodePrices(msgspec.Struct, frozen=True, kw_only=True):
-    """Power of an idle, a busy and a powered-down node, and prices of energy, its carbon dioxide and node-hours.
+    """Power of an idle and a busy node, prices of energy and node-hours in ``currency``, and carbon dioxide of energy.
 
-    All prices are in ``currency``. ``None``: not known, so figures that need it are left out; without
-    ``off_watts`` idle nodes stay powered.
+    ``off_watts`` is the power of an idle node at sites that power idle nodes down. ``None``: unknown; figures that need
+    the value are omitted.
     """
 
     idle_watts: float | None = None
     busy_watts: float | None = None
-    off_watts: float | None = None  # power of a node switched off while idle
+    off_watts: float | None = None
     kwh_price: float | None = None
     co2_g_per_kwh: float | None = None
     node_hour_price: float | None = None
@@ -76,8 +76,8 @@ class NodePrices(msgspec.Struct, frozen=True, kw_only=True):
 class WeeklyWorth(msgspec.Struct, frozen=True, kw_only=True):
     """The worth of a week; ``None`` where a price or a power is unknown.
 
-    ``value`` is the harvest at the price of node-hours, ``energy_cost`` the cost of the extra energy, ``net`` the
-    difference.
+    ``value`` is the harvest at the price of node-hours, ``energy_kwh`` the extra energy of the tasks, ``energy_cost``
+    its cost, and ``net`` the value minus this cost.
     """
 
     energy_kwh: EstimatedFigure | None = None
@@ -103,17 +103,17 @@ class PartOfTime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The observed log and its replayed part."""
+    """The observed log and its replayed part: numbers of blocks, which are weeks or days."""
 
     name: str
     sha256: str
-    unit: str  # idle resource: whole nodes, GPUs or cores
+    unit: str  # what is idle: whole nodes, GPUs or cores
     nodes: int
     start_s: float
     span_s: float
-    block: str  # resampled block: weeks or days
+    block: str  # the length of blocks that are resampled: "week" or "day"
     blocks: int
-    replayed_block: str
+    replayed_block: str  # the length of blocks that are chosen for replay
     blocks_replayed: int
     blocks_in_all: int
     hours_replayed: float
@@ -121,7 +121,7 @@ class LogFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogAssessment(msgspec.Struct, frozen=True, kw_only=True):
-    """All figures of a page; weekly figures are node-hours unless noted."""
+    """All figures of a page; a figure is node-hours a week unless noted."""
 
     log: LogFacts
     idle: EstimatedFigure
@@ -136,7 +136,7 @@ class LogAssessment(msgspec.Struct, frozen=True, kw_only=True):
     groups_by: str
     groups: tuple[GroupHarvest, ...]
     what_ifs: tuple[WhatIfRow, ...]
-    start_cost_s: float | None  # median over tasks
+    start_cost_s: float | None  # median over tasks, without the settings that change it
     mixes: tuple[MixRow, ...]
     prices: NodePrices
     worth: WeeklyWorth
@@ -154,10 +154,10 @@ class LogAssessment(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class AssessmentInputs:
-    """A log, tasks and settings, with their names, prices, the time zone and the command to repeat it.
+    """A log, tasks and settings, with their names, prices, the time zone and the command to repeat the assessment.
 
-    Workers read ``log_file``, which is written if it does not exist. Without ``tasks``, more trials are replayed than
-    any window can finish.
+    Worker processes read ``log_file``, which is written if it does not exist. Without ``tasks``, more trials are
+    replayed than any window can finish.
     """
 
     log: EventLog
@@ -182,9 +182,9 @@ def assess_log(
     models: Mapping[str, Profile],
     run: RunPasses | None,
 ) -> LogAssessment:
-    """Replay a sample of the log and assess it; ``run`` also replays other assumptions and tasks of ``models``.
+    """Replay a sample of the log and assess it; with ``run`` also replay other assumptions and mixes of ``models``.
 
-    ``scratch`` is a folder for files that workers read.
+    ``scratch`` is a folder for files that worker processes read.
     """
     log, settings, workload = inputs.log, inputs.settings, None
     sample, tasks = ReplayedSample.of(log, inputs.most_events), inputs.tasks
@@ -202,8 +202,7 @@ def assess_log(
     zone = time_formats.zone(timezone) if timezone else UTC
     groups = NodeGroups.of(log, settings.racks)
     own_start_s = float(np.median([task.start_cost_s for task in tasks])) if tasks else None
-    # The time that half of the tasks take to start, at least
-    start_s = ((own_start_s if settings.start_cost_s is None else settings.start_cost_s) or 0.0) * settings.cost_factor
+    start_s = replayed_start_s(own_start_s, settings)
     idle, used, harvest = (
         replayed.by_block(measure)
         for measure in (HarvestCurve.idle_node_h, HarvestCurve.used_node_h, HarvestCurve.harvest_node_h)
@@ -237,10 +236,16 @@ def assess_log(
     )
 
 
+def replayed_start_s(own_start_s: float | None, settings: ReplaySettings) -> float:
+    """Return the duration of a start in a replay; ``own_start_s`` is the duration that tasks state."""
+    start_s = own_start_s if settings.start_cost_s is None else settings.start_cost_s
+    return (start_s or 0.0) * settings.cost_factor
+
+
 def _causes(sample: ReplayedSample, replayed: ReplayedHarvest, idle: NDArray[np.float64]) -> tuple[CauseFigure, ...]:
     """Return the losses by cause; ``idle`` are the idle node-hours by block."""
     windows = zip(sample.windows, replayed.curves, strict=True)
-    causes = summed([curve.causes_node_h(np.array(window.edges_s)) for window, curve in windows])
+    causes = concatenated([curve.causes_node_h(np.array(window.edges_s)) for window, curve in windows])
     return tuple(
         CauseFigure(cause=name, node_h=sample.a_week(amounts), share=sample.share(amounts, idle))
         for name, amounts in causes.items()
@@ -299,14 +304,14 @@ def _facts(sample: ReplayedSample, name: str, zone: tzinfo) -> LogFacts:
 
 
 def _cost_of_cap(workload: SaturatingWorkload | None, max_tasks: int, log: EventLog) -> str:
-    """Describe how far the cap on competing tasks limits the harvest, if tasks are identical."""
+    """Return a clause on the share of the harvest that the cap on competing tasks permits; "" for given tasks."""
     if workload is None:
         return ""
     endless = [msgspec.structs.replace(spec, work_samples=None) for spec in workload.tasks]
-    found = harvest_bound(log, endless, max_tasks, mixed=False)
-    if found is None or not found.one_each_samples:
+    bound = harvest_bound(log, endless, max_tasks, mixed=False)
+    if bound is None or not bound.one_each_samples:
         return ""
-    share = text_formats.percent(found.bound_samples / found.one_each_samples)
+    share = text_formats.percent(bound.bound_samples / bound.one_each_samples)
     return f", which bounds the harvest at {share} of the harvest with one task per idle node"
 
 
@@ -318,7 +323,9 @@ def _assumptions(
     yield f"Work: {workload.sentence}." if workload else f"Work: the tasks of {inputs.task_name}."
     yield f"Up to {settings.max_tasks:,} tasks compete at a time (--max-tasks){cap}."
     yield f"{progress_kept.in_short(settings.progress)}."
-    yield f"Start and rescale times of the tasks, multiplied by {settings.cost_factor:g} (--cost-factor)."
+    costs = {name: getattr(settings, name) for name in ("grow_cost_s", "shrink_cost_s", "start_cost_s")}
+    given = "".join(f", but {name} = {seconds:g}" for name, seconds in costs.items() if seconds is not None)
+    yield f"Start and rescale times of the tasks{given}, multiplied by {settings.cost_factor:g} (--cost-factor)."
     yield "Nodes return immediately and without notice; batch jobs always get their nodes."
     if inputs.handback_delay_s is not None and inputs.jobs is not None:
         yield (
@@ -329,5 +336,5 @@ def _assumptions(
     if not sample.whole:
         yield (
             f"Replayed: {len(sample.places):,} of {len(sample.blocks):,} {sample.blocks.unit}s, drawn at random (seed "
-            f"0); all {sample.blocks.unit}s are assumed to have their harvested share (--events sets the number)."
+            f"{SEED}); all {sample.blocks.unit}s are assumed to have their harvested share (--events sets the number)."
         )

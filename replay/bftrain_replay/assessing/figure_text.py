@@ -1,4 +1,4 @@
-"""Text on estimated figures, causes and the log, shared by the page and the terminal."""
+"""Texts of an assessment that the page and the terminal share: headline, intervals, causes, worth, open questions."""
 
 from __future__ import annotations
 
@@ -6,23 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from bftrain import text_formats
-from bftrain_datasets.log.time_formats import SMALLEST_EPOCH_S
 from bftrain_replay.assessing.assessment import LogAssessment, WeeklyWorth
 from bftrain_replay.assessing.handback import UPPER_BOUND, HandbackEffect
 from bftrain_replay.assessing.what_if import MixRow
-from bftrain_replay.reporting.losses import CAUSES
+from bftrain_replay.reporting.losses import CAUSE_NAMES
 from bftrain_replay.run.harvest_by_block import HOURS_A_WEEK, EstimatedFigure, interval, too_narrow
 
-CAUSE_NAMES: Final = {str(cause.key): cause.name for cause in CAUSES}
 WEEKS_A_YEAR: Final = 365.25 / 7.0
-SURE_BELOW: Final = 0.9995  # fraction of the harvest; a larger certain part counts as the whole
+SURE_BELOW: Final = 0.9995  # fraction of the harvest; a larger certain part is not mentioned
 _KG_A_TONNE: Final = 1000.0
-_NAMED: Final = 3  # models of a mix
-
-
-def on_calendar(found: LogAssessment) -> bool:
-    """Return whether the log has calendar times."""
-    return found.log.start_s >= SMALLEST_EPOCH_S
+_MOST_NAMED: Final = 3  # models of a mix; larger mixes of all models have a short label
 
 
 def headline(found: LogAssessment) -> str:
@@ -36,7 +29,7 @@ def headline(found: LogAssessment) -> str:
 
 
 def certainty(found: LogAssessment) -> str:
-    """Return the meaning of the intervals, and the share of the harvest on idle node-time without doubts."""
+    """Return the meaning of the intervals, and the harvest on certain idle node-time if it is smaller."""
     log = found.log
     blocks = text_formats.counted(log.blocks, log.block)
     if log.blocks == 1:
@@ -52,7 +45,7 @@ def certainty(found: LogAssessment) -> str:
 
 
 def causes(found: LogAssessment) -> Iterator[tuple[str, EstimatedFigure, EstimatedFigure | None]]:
-    """Yield the causes of loss by name, the largest first."""
+    """Yield each loss, the largest first: its name, node-hours a week, and share of the idle node-time."""
     for each in sorted(found.causes, key=lambda each: -each.node_h.median):
         yield CAUSE_NAMES[each.cause], each.node_h, each.share
 
@@ -82,7 +75,7 @@ def batch_jobs(found: HandbackEffect) -> str:
 
 
 def worth_rows(found: LogAssessment) -> Iterator[tuple[str, EstimatedFigure, str]]:
-    """Yield the known worth of a week: name, figure and unit."""
+    """Yield the known worth of a week: name, figure and unit; less than a tonne of CO2 in kg."""
     worth, money = found.worth, found.prices.currency
     for name, figure, unit in (
         ("value", worth.value, money),
@@ -97,13 +90,13 @@ def worth_rows(found: LogAssessment) -> Iterator[tuple[str, EstimatedFigure, str
 
 
 def mix_name(row: MixRow, among: Sequence[MixRow]) -> str:
-    """Return a row's model names, or a short label for all models."""
+    """Return a row's model names, or a short label if it has all models of the rows ``among``."""
     most = max(len(each.models) for each in among)
-    return f"all {most}" if len(row.models) == most > _NAMED else " + ".join(row.models)
+    return f"all {most}" if len(row.models) == most > _MOST_NAMED else " + ".join(row.models)
 
 
 def open_questions(found: LogAssessment) -> Iterator[str]:
-    """Yield the unanswered questions and the inputs each would need."""
+    """Yield the questions that the assessment does not answer, and the input that each needs."""
     if found.worth == WeeklyWorth():
         yield "Value: give --node-hour-price; for energy --node-watts idle=..,busy=.., --price-kwh and --co2."
     if not found.groups:

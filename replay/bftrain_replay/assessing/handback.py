@@ -1,12 +1,12 @@
-"""Hand-back: the extra wait of batch jobs if nodes with tasks took a while to become free.
+"""Hand-back: the extra waits of batch jobs if a node with a task takes a while to become free.
 
 A log contains node states and no jobs, so the jobs are imported again from the records, with their users and
-submission times as far as the format records them.
+submission times if the format records them.
 
-Each job keeps its nodes, its run time and its turn on each node. It waits until earlier jobs, themselves possibly late,
-have left all its nodes. It also waits for the delay if one of its nodes was idle until then: a node idle for longer
-than a task's start-up counts as allocated to a task. Tasks do not enter the gaps of seconds that schedulers leave
-between jobs. Where jobs overlap on a node, it was not idle. Gaps between jobs absorb lateness.
+Each job keeps its nodes, its run time and its turn on each node. It waits until earlier jobs, which may be late, have
+left all its nodes. It also waits for the delay if one of its nodes was idle before: a node that is idle for longer than
+the start of a task counts as allocated to a task. So the gaps of seconds that schedulers leave between jobs cause no
+delay, but absorb lateness. Where jobs overlap on a node, it was not idle.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class BatchJobs:
     start_s: Floats
     end_s: Floats
     offsets: NDArray[np.int64]
-    nodes: NDArray[np.int64]  # places in the log's node_names
+    nodes: NDArray[np.int64]  # indices into the log's node_names
     submit_s: Floats
     user: NDArray[np.int64]
     users: tuple[str, ...]
@@ -71,7 +71,8 @@ def jobs_of(
 ) -> BatchJobs:
     """Read the jobs that ran within a log; raise ``BadInput`` if the log was made from different records.
 
-    By default they are read with the log's options; jobs of a simulated schedule are scheduled again.
+    Records are read with ``options`` (default: the log's); jobs of a simulated schedule are scheduled again. ``tell``
+    receives the numbers of bytes read.
     """
     if log.provenance.made_by.startswith(MADE_BY):
         return _scheduled(paths, log)
@@ -92,7 +93,7 @@ def _check_sources(sources: Sequence[ProvenanceSource], log: EventLog, paths: Se
 
 
 def _scheduled(paths: Sequence[Path], log: EventLog) -> BatchJobs:
-    """Schedule a derived log's jobs again with its settings: the same policy gives the same schedule."""
+    """Schedule the jobs of a simulated log again: the same settings give the same schedule."""
     settings = msgspec.convert(dict(log.provenance.options), ScheduleSettings)
     workload = read_workload(paths[0], settings)
     _check_sources([workload.source], log, paths)
@@ -117,6 +118,7 @@ def _scheduled(paths: Sequence[Path], log: EventLog) -> BatchJobs:
 
 
 def _of_intake(intake: RecordIntake, log: EventLog, paths: Sequence[Path]) -> BatchJobs:
+    """Return the jobs of an import that ran within the log on nodes with names."""
     stays = intake.stays.columns()
     inside = (stays.end > log.start_s) & (stays.start < log.end_s) & (stays.sets >= 0)
     if not inside.any():
@@ -145,10 +147,10 @@ def _of_intake(intake: RecordIntake, log: EventLog, paths: Sequence[Path]) -> Ba
     )
 
 
-_LATE_S: Final = 1e-3  # less is rounding
-_PROMPT_S: Final = 60.0  # seconds; shorter waits count as an immediate start
+_LATE_S: Final = 1e-3  # shorter extra waits are rounding errors
+_PROMPT_S: Final = 60.0  # shorter waits count as an immediate start
 _PERCENTILES: Final = (50, 90, 99)
-_MULTIPLES: Final = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)  # multiples of the delay
+_MULTIPLES: Final = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)  # of the delay, for the distribution of extra waits
 
 
 UPPER_BOUND: Final = (
@@ -159,7 +161,7 @@ UPPER_BOUND: Final = (
 
 
 class WorstUser(msgspec.Struct, frozen=True, kw_only=True):
-    """The user with the longest total job wait: jobs, hours, and the mean extra wait per job."""
+    """The user with the longest extra wait in all: the number of jobs, the hours, and the mean per job."""
 
     name: str
     jobs: int
@@ -178,11 +180,11 @@ class LaterJobs(msgspec.Struct, frozen=True, kw_only=True):
 class HandbackEffect(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of a delay on batch jobs. Without records only ``moments_a_week`` and ``node_h_a_week`` are known.
 
-    ``taking`` is the share of jobs that start on idle nodes; ``delayed`` is the share of all later starts, including
-    jobs behind late ones. ``mean_s`` is the mean extra wait over all jobs, and ``extra_s`` has percentiles over the
-    later ones; ``distribution`` counts these by lateness. ``prompt`` is the share of jobs that had started within a
-    minute. ``moments_a_week`` counts the moments at which the batch queue takes idle nodes,
-    ``node_h_a_week`` the node-hours for which it waits.
+    ``taking`` is the share of jobs that take idle nodes; ``delayed`` is the share of jobs that start later, including
+    jobs behind late ones. ``mean_s`` is the mean extra wait over all jobs, ``most_s`` the longest; ``extra_s`` has
+    percentiles over late jobs, and ``distribution`` counts these by lateness. ``own_wait_median_s`` is the median wait
+    in the records, and ``prompt`` the share of jobs that started within a minute. ``moments_a_week`` counts the moments
+    at which the batch queue takes idle nodes, ``node_h_a_week`` the node-hours for which it waits.
     """
 
     delay_s: float
@@ -206,24 +208,23 @@ def extra_waits(
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the delay of each job's start in seconds, and whether the job takes idle nodes.
 
-    Jobs that started by ``since_s``, before the first known node, do not wait; gaps of up to ``least_gap_s`` stay
-    empty. Jobs that start together do not wait for each other, so record order is irrelevant.
+    Jobs that started by ``since_s``, the start of the log, do not wait; nodes that are idle for up to ``least_gap_s``
+    have no task. Jobs that start together do not wait for each other, so record order is irrelevant.
     """
-    # Stop time of each node's latest job: recorded, and with the delay
-    ended, ends = np.full(nodes, -np.inf), np.full(nodes, -np.inf)
+    # The end of each node's latest job: recorded, and with the extra wait
+    recorded_end_s, late_end_s = np.full(nodes, -np.inf), np.full(nodes, -np.inf)
     extra, taking = np.zeros(len(jobs)), np.zeros(len(jobs), dtype=np.bool_)
-    offsets, held = jobs.offsets.tolist(), jobs.nodes
-    together: list[tuple[NDArray[np.int64], float, float]] = []  # nodes and stop times of jobs with a common start
+    offsets = jobs.offsets.tolist()
+    together: list[tuple[NDArray[np.int64], float, float]] = []  # nodes and both ends of jobs with a common start
     last_s = -math.inf
     for job, (start_s, end_s) in enumerate(zip(jobs.start_s.tolist(), jobs.end_s.tolist(), strict=True)):
-        own = held[offsets[job] : offsets[job + 1]]
+        own = jobs.nodes[offsets[job] : offsets[job + 1]]
         if start_s > last_s:
-            for nodes_of, recorded_s, late_s in together:
-                ended[nodes_of] = np.maximum(ended[nodes_of], recorded_s)
-                ends[nodes_of] = np.maximum(ends[nodes_of], late_s)
+            for used, recorded_s, late_s in together:
+                recorded_end_s[used] = np.maximum(recorded_end_s[used], recorded_s)
+                late_end_s[used] = np.maximum(late_end_s[used], late_s)
             together, last_s = [], start_s
-        before, free = ended[own], ends[own]
-        free_s = free[before <= start_s]
+        free_s = late_end_s[own][recorded_end_s[own] <= start_s]
         if free_s.size and start_s > since_s:
             ready_s = max(start_s, float(free_s.max()))
             taking[job] = ready_s - free_s.min() > least_gap_s
@@ -235,7 +236,7 @@ def extra_waits(
 def effect_of(
     log: EventLog, blocks: TimeBlocks, delay_s: float, jobs: BatchJobs | None = None, least_gap_s: float = 0.0
 ) -> HandbackEffect:
-    """Return the effect of a delay, from the log alone or with its jobs (:func:`extra_waits`)."""
+    """Return the effect of a delay, from the log alone or from its jobs (:func:`extra_waits`)."""
     taken = (log.leaves & (log.states == BUSY)).astype(np.float64)
     at_s = log.times[log.time_index] - log.start_s
     moments = np.unique(log.time_index[taken > 0.0])
@@ -274,6 +275,7 @@ def effect_of(
 
 
 def _by_block(blocks: TimeBlocks, at_s: Floats, amounts: NDArray[Any] | None = None) -> Floats:
+    """Return the sum of the amounts in each block, or the number of times ``at_s``."""
     block = np.clip(np.searchsorted(blocks.begin_s, at_s, side="right") - 1, 0, len(blocks) - 1)
     return np.bincount(block, amounts, minlength=len(blocks)).astype(np.float64)
 

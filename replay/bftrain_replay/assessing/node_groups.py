@@ -1,4 +1,4 @@
-"""Node groups (by kind, partition, or rack from node names) and their harvest."""
+"""Harvest by group of nodes, such as racks, and working nodes by hour of the day and weekday."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class NodeGroups:
 
     @classmethod
     def of(cls, log: EventLog, racks: Mapping[str, str] | None = None) -> NodeGroups | None:
-        """Return the given racks, the kinds of a log's nodes, their partitions, or groups by names."""
-        found = groups_of_nodes(log, racks)
-        return None if found is None else cls(*found)
+        """Return the given racks, otherwise kinds, partitions or groups of similar names; ``None`` without groups."""
+        grouped = groups_of_nodes(log, racks)
+        return None if grouped is None else cls(*grouped)
 
     def idle_by_block(self, sample: ReplayedSample) -> NDArray[np.float64]:
-        """Return the idle node-hours of each group (rows) in every block."""
+        """Return the idle node-hours of each group (a row) in every block (a column)."""
         pieces = fragments(sample.log)
         begin_s = sample.log.times[pieces.join] - sample.log.start_s
         return self._clipped(
@@ -43,21 +43,21 @@ class NodeGroups:
 
     def held_by_block(self, sample: ReplayedSample, held: Sequence[AllocationTable]) -> NDArray[np.float64]:
         """Return the allocated node-hours of each group in every replayed block."""
-        found = []
+        node_h = []
         for window, table in zip(sample.windows, held, strict=True):
             edges = np.array(window.edges_s)
-            found.append(self._clipped(table.node, table.from_s, table.to_s, edges[:-1], edges[1:]))
-        return np.concatenate(found, axis=1)
+            node_h.append(self._clipped(table.node, table.from_s, table.to_s, edges[:-1], edges[1:]))
+        return np.concatenate(node_h, axis=1)
 
     def _clipped(
         self, node: NDArray[np.integer], from_s: Floats, to_s: Floats, begin_s: Floats, end_s: Floats
     ) -> NDArray[np.float64]:
-        """Return the node-hours of each group between each start and end."""
-        group, found = self.of_node[node], np.zeros((len(self.names), begin_s.size))
+        """Return the node-hours of each group in each block; the intervals of nodes are clipped to blocks."""
+        group, node_s = self.of_node[node], np.zeros((len(self.names), begin_s.size))
         for block, (low, high) in enumerate(zip(begin_s.tolist(), end_s.tolist(), strict=True)):
-            inside = np.minimum(to_s, high) - np.maximum(from_s, low)
-            found[:, block] = np.bincount(group, np.maximum(inside, 0.0), minlength=len(self.names))
-        return found / SECONDS_AN_HOUR
+            inside_s = np.minimum(to_s, high) - np.maximum(from_s, low)
+            node_s[:, block] = np.bincount(group, np.maximum(inside_s, 0.0), minlength=len(self.names))
+        return node_s / SECONDS_AN_HOUR
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,16 +73,16 @@ class GroupHarvest:
 def harvest_of_groups(
     groups: NodeGroups, sample: ReplayedSample, held: Sequence[AllocationTable], harvest: Floats, used: Floats
 ) -> tuple[GroupHarvest, ...]:
-    """Estimate each group's harvest: its allocated node-hours, minus the overall share of losses."""
-    idle, of_tasks = groups.idle_by_block(sample), groups.held_by_block(sample, held)
-    counting = np.divide(harvest, used, out=np.zeros_like(harvest), where=used > 0.0)
+    """Estimate each group's harvest: its allocated node-hours times the useful share of all allocated node-hours."""
+    idle, allocated = groups.idle_by_block(sample), groups.held_by_block(sample, held)
+    useful_share = np.divide(harvest, used, out=np.zeros_like(harvest), where=used > 0.0)
     counts = np.bincount(groups.of_node, minlength=len(groups.names)).tolist()
     return tuple(
         GroupHarvest(
             name=name,
             nodes=counts[place],
             idle=sample.blocks.a_week(idle[place]),
-            harvest=sample.a_week(of_tasks[place] * counting, idle[place]),
+            harvest=sample.a_week(allocated[place] * useful_share, idle[place]),
         )
         for place, name in enumerate(groups.names)
     )
@@ -95,7 +95,7 @@ _STEP_S: Final = 900.0  # divides the offsets of all current time zones
 
 @dataclass(frozen=True, eq=False)
 class LocalSteps:
-    """A log divided into quarters of an hour, also at edges of blocks: their block, hour and weekday."""
+    """A log divided into quarters of an hour, and at the edges of blocks: the block, hour and weekday of each step."""
 
     edges_s: Floats  # seconds since the log's start
     block: NDArray[np.int64]
@@ -119,30 +119,32 @@ class LocalSteps:
 
     def harvest(self, sample: ReplayedSample, curves: list[HarvestCurve]) -> Floats:
         """Return the harvested node-hours in each step; 0 in blocks that were not replayed."""
-        found = np.zeros(self.edges_s.size - 1)
+        node_h = np.zeros(self.edges_s.size - 1)
         for window, curve in zip(sample.windows, curves, strict=True):
-            inside = (self.edges_s >= window.begin_s) & (self.edges_s <= window.end_s)
-            places = np.flatnonzero(inside)
-            found[places[:-1]] = curve.harvest_node_h(self.edges_s[places] - window.begin_s)
-        return found
+            edges = np.flatnonzero((self.edges_s >= window.begin_s) & (self.edges_s <= window.end_s))
+            node_h[edges[:-1]] = curve.harvest_node_h(self.edges_s[edges] - window.begin_s)
+        return node_h
 
     def mean_nodes(
-        self, sample: ReplayedSample, harvest: Floats, part: NDArray[np.int64], count: int
+        self, sample: ReplayedSample, harvest: Floats, part_of_step: NDArray[np.int64], count: int
     ) -> list[EstimatedFigure | None]:
-        """Estimate the mean number of working nodes in each part, such as each hour of the day."""
+        """Estimate the mean number of working nodes in each of ``count`` parts, such as the hours of the day.
+
+        ``harvest`` is that of each step.
+        """
         idle = sample.idle_node_h(self.edges_s[:-1], self.edges_s[1:])
-        lasting = np.diff(self.edges_s) / SECONDS_AN_HOUR
+        step_h = np.diff(self.edges_s) / SECONDS_AN_HOUR
 
-        def by_block(amounts: Floats, place: int) -> Floats:
-            found: Floats = np.bincount(self.block, amounts * (part == place), len(sample.blocks)).astype(np.float64)
-            return found
+        def by_block(amounts: Floats, part: int) -> Floats:
+            inside = amounts * (part_of_step == part)
+            return np.bincount(self.block, inside, len(sample.blocks)).astype(np.float64)
 
-        found = []
-        for place in range(count):
-            hours = by_block(lasting, place)
-            resampled = sample.rate(by_block(harvest, place)[sample.places], by_block(idle, place), hours)
+        figures = []
+        for part in range(count):
+            hours = by_block(step_h, part)
+            resampled = sample.rate(by_block(harvest, part)[sample.places], by_block(idle, part), hours)
             figure = sample.blocks.estimate(resampled)
-            # A weekday may occur once in a log of a few days
+            # A weekday that occurs once in a log of a few days has no interval
             once = figure is not None and np.count_nonzero(hours) == 1
-            found.append(EstimatedFigure(median=figure.median) if once and figure else figure)
-        return found
+            figures.append(EstimatedFigure(median=figure.median) if once and figure else figure)
+        return figures

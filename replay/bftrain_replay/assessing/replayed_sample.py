@@ -1,8 +1,8 @@
 """The replayed sample of a log's weeks or days, and estimates from it.
 
-A replay takes about a millisecond per log change. A log above the budget of changes is replayed in part: blocks are
-drawn at random, and their harvested share of the idle node-time is applied to the idle node-time of all blocks, which
-is known from the log.
+The time of a replay grows with the number of log changes. A log with more changes than the budget is replayed in part:
+blocks are drawn at random, and their harvested share of the idle node-time is applied to the idle node-time of all
+blocks, which is known from the log.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from bftrain_replay.simulation.run_records import AllocationRecorder, Allocation
 from bftrain_replay.study.study import StudyPasses, Watch, check_parts
 
 EVENTS: Final = 25_000  # default budget of replayed log changes
-WHAT_IF_EVENTS: Final = 8_000  # event budget of each other assumption
-_BLOCKS_OF_PART: Final = 4  # minimum number of blocks for meaningful differences
-_WEEKS_AT_LEAST: Final = 4  # a sample with fewer weeks draws days
+_WHAT_IF_EVENTS: Final = 8_000  # the same for each other assumption
+_LEAST_BLOCKS_OF_PART: Final = 4  # fewer have no meaningful differences
+_LEAST_WEEKS: Final = 4  # if the budget suffices for fewer weeks, days are drawn
 
 
 class ReplayedWindow(NamedTuple):
-    """Adjacent blocks that are replayed together: seconds since the log's start, and the edges of the blocks."""
+    """Adjacent blocks that are replayed together, in seconds since the log's start, and the edges of the blocks."""
 
     begin_s: float
     end_s: float
     edges_s: tuple[float, ...]  # seconds since the start of the window
 
     def text(self, start_s: float) -> str:
-        """Return it in the form of the setting ``window``."""
+        """Return the setting ``window`` for a log that starts at ``start_s``."""
         return f"{start_s + self.begin_s!r}:{start_s + self.end_s!r}"
 
 
@@ -63,16 +63,16 @@ class ReplayedSample:
 
     @classmethod
     def of(cls, log: EventLog, events: int = EVENTS) -> ReplayedSample:
-        """Choose one or more blocks within a budget of ``events`` log changes; 0 chooses all."""
+        """Choose one or more blocks within a budget of ``events`` log changes; 0 chooses all blocks."""
         blocks = TimeBlocks.of_span(log.span_s)
         places = _within(log, blocks, events, np.arange(len(blocks)))
-        if len(places) < min(_WEEKS_AT_LEAST, len(blocks)) and blocks.unit == WEEK:
+        if len(places) < min(_LEAST_WEEKS, len(blocks)) and blocks.unit == WEEK:
             blocks = TimeBlocks.in_days(log.span_s)
             places = _within(log, blocks, events, np.arange(len(blocks)))
         return cls(log, blocks, places)
 
-    def part(self, events: int = WHAT_IF_EVENTS, least: int = _BLOCKS_OF_PART) -> ReplayedSample:
-        """Choose some of its blocks, with fewer changes of the log, for sets of many replays."""
+    def part(self, events: int = _WHAT_IF_EVENTS, least: int = _LEAST_BLOCKS_OF_PART) -> ReplayedSample:
+        """Choose ``least`` or more of its blocks within a smaller budget, for sets of many replays."""
         places = _within(self.log, self.blocks, events, self.places, least=least)
         return ReplayedSample(self.log, self.blocks, places)
 
@@ -88,13 +88,12 @@ class ReplayedSample:
 
     @cached_property
     def windows(self) -> tuple[ReplayedWindow, ...]:
-        """Return the replayed blocks, adjacent ones in one window."""
-        runs = np.split(self.places, np.flatnonzero(np.diff(self.places) > 1) + 1)
-        found = []
-        for run in runs:
-            edges = np.append(self.blocks.begin_s[run], self.blocks.end_s[run[-1]])
-            found.append(ReplayedWindow(float(edges[0]), float(edges[-1]), tuple((edges - edges[0]).tolist())))
-        return tuple(found)
+        """The replayed blocks, adjacent ones in one window."""
+        windows = []
+        for adjacent in np.split(self.places, np.flatnonzero(np.diff(self.places) > 1) + 1):
+            edges = np.append(self.blocks.begin_s[adjacent], self.blocks.end_s[adjacent[-1]])
+            windows.append(ReplayedWindow(float(edges[0]), float(edges[-1]), tuple((edges - edges[0]).tolist())))
+        return tuple(windows)
 
     def settings_of(self, window: ReplayedWindow, settings: ReplaySettings) -> ReplaySettings:
         """Return the settings for replaying a window."""
@@ -110,7 +109,7 @@ class ReplayedSample:
 
     @property
     def most_idle_node_s(self) -> float:
-        """The idle node-seconds of the window that has most."""
+        """The idle node-seconds of the window with the most."""
         windows = np.array([window[:2] for window in self.windows])
         return float(self.idle_node_h(windows[:, 0], windows[:, 1]).max()) * SECONDS_AN_HOUR
 
@@ -146,13 +145,13 @@ class ReplayedHarvest:
     held: list[AllocationTable]
 
     def by_block(self, measure: Callable[[HarvestCurve, Floats], Floats]) -> Floats:
-        """Return a figure by replayed block."""
+        """Return a measure of the curves by replayed block."""
         windows = zip(self.sample.windows, self.curves, strict=True)
         return np.concatenate([measure(curve, np.array(window.edges_s)) for window, curve in windows])
 
     @property
     def sure(self) -> Floats:
-        """The harvest of each block on certain idle node-time, assuming that doubtful nodes are used equally."""
+        """The harvest of each replayed block on certain idle node-time, if doubtful nodes are harvested equally."""
         log = self.sample.log
         at_s, doubtful = doubtful_nodes(log)
         pool = log.pool_sizes()[np.searchsorted(log.times, at_s, side="right") - 1]
@@ -175,17 +174,17 @@ def replay_sample(
     curves, held = [], []
     for window in sample.windows:
         passes = StudyPasses(sample.log, tasks, check_parts(sample.settings_of(window, settings)), watch)
-        found = AllocationRecorder(sample.log.node_names)
-        result = passes.replay(found)
+        recorder = AllocationRecorder(sample.log.node_names)
+        result = passes.replay(recorder)
         if result is None or not result.complete:
             raise Interrupted("interrupted; no file was written")
         curves.append(HarvestCurve(result))
-        held.append(found.rows().table())
+        held.append(recorder.rows().table())
     return ReplayedHarvest(sample, curves, held)
 
 
-def summed(parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
-    """Concatenate the amounts by block of several windows."""
+def concatenated(parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
+    """Concatenate the amounts of several windows by name."""
     names = dict.fromkeys(name for part in parts for name in part)
     return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
@@ -193,7 +192,7 @@ def summed(parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
 def _within(
     log: EventLog, blocks: TimeBlocks, events: int, among: NDArray[np.int64], least: int = 1
 ) -> NDArray[np.int64]:
-    """Return the indices of randomly drawn blocks, sorted by time, within that many changes in total."""
+    """Draw some of the blocks ``among``, ``least`` or more, with up to ``events`` changes in total; 0: return all."""
     at_s = log.times - log.start_s
     counts = (np.searchsorted(at_s, blocks.end_s) - np.searchsorted(at_s, blocks.begin_s))[among]
     if not events or counts.sum() <= events:

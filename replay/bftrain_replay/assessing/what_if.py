@@ -1,7 +1,7 @@
-"""Replays of an assessment with other assumptions on the same log, and with mixes of measured models.
+"""The replays of an assessment with other assumptions, and with mixes of measured models.
 
-Models differ in samples/s, so a mix's work is measured in hours of one node at its model's single-node speed. The tasks
-are endless and fill every competing slot, so the queue never empties.
+Models differ in samples/s, so the work of a mix is measured in hours of one node at its model's single-node speed. The
+tasks of a mix are endless, and as many as may compete.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from bftrain_replay.sweeping.alternatives import ReplayFiles, RunPasses
 from bftrain_replay.sweeping.sweep_passes import PassOutcome, SweepPass
 
 TASKS: Final = "tasks"
-NOTICE: Final = "notice"
-LEAD: Final = "lead"  # tasks leave on notice instead of running until the nodes are needed
+NOTICE: Final = "notice"  # departures are announced
+LEAD: Final = "lead"  # tasks leave some time before their nodes are wanted
 _TASK_FACTORS: Final = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
 _COST_FACTORS: Final = (0.25, 1.0, 4.0, 10.0)
-MOST_TASKS_FACTOR: Final = 4  # the largest of the factors above
+MOST_TASKS_FACTOR: Final = 4  # the largest of _TASK_FACTORS
 _LEADS_S: Final = (30.0, 120.0, 600.0)
 _DISK_PROGRESS: Final = "disk:1800"
-_NOTICE_PROGRESS: Final = "memory:1"  # equivalent to a save at the last moment
-MOST_MODELS: Final = 12  # each is a replay
-_EVENTS_OF_MIX: Final = 4_000  # replayed log changes per mix; a few seconds of run time
-_TOGETHER: Final = (2, 3)  # mixes of the best two and three models, and of all
+_NOTICE_PROGRESS: Final = "memory:1"  # as if tasks saved at most a second before each departure
+_MOST_MODELS: Final = 12  # each is a replay
+_EVENTS_OF_MIX: Final = 4_000  # replayed log changes per mix
+_TOGETHER: Final = (2, 3)  # sizes of mixes of the best models, apart from the mix of all
 
 
 class WhatIfRow(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one assumption: weekly node-hours, and the relative change from the assessment.
 
-    ``what`` is the varied assumption and ``option`` its setting; each ``what`` includes a row for the assessment
-    itself.
+    ``what`` is the varied assumption, ``option`` the setting and ``value`` its number. The rows of tasks, costs and
+    progress include the ``assumed`` setting, which is the assessment itself.
     """
 
     what: str
@@ -60,10 +60,10 @@ class WhatIfRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MixRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Equal numbers of tasks of these models: weekly node-hours of useful work, and of work at single-node speed.
+    """Equal numbers of tasks of these models: weekly node-hours of useful work, and ``work`` in hours of single nodes.
 
-    ``share`` is the harvest divided by the idle node-time, ``scaling`` the work divided by the harvest: speed per node
-    in the tasks over single-node speed.
+    ``share`` is the harvest divided by the idle node-time. ``scaling`` is the work divided by the harvest: the speed of
+    a node in the tasks relative to its speed alone.
     """
 
     models: tuple[str, ...]
@@ -85,17 +85,20 @@ def replay_alternatives(
     *,
     every: bool,
 ) -> Alternatives:
-    """Replay other assumptions, on all windows with ``every``, then mixes of ``models``."""
+    """Replay other assumptions, on some of the replayed blocks unless ``every`` is set, then mixes of ``models``.
+
+    Both are empty if the replays were interrupted.
+    """
     part = replayed.sample if every else replayed.sample.part()
-    found, leaving = what_ifs(settings), cache(files.leaving)
+    variations, leaving = _what_ifs(settings), cache(files.leaving)
     passes = [
         _passes(leaving(each.lead_s), part, each.settings, each.option) if each.settings is not None else []
-        for each in found
+        for each in variations
     ]
     outcomes = run("what if", [job for jobs in passes for job in jobs])
     if outcomes is None:
         return (), ()
-    rows = tuple(_rows(replayed, part, found, passes, outcomes))
+    rows = tuple(_rows(replayed, part, variations, passes, outcomes))
     return rows, _best_mixes(replayed.sample, settings, models, files, run)
 
 
@@ -106,14 +109,14 @@ def _passes(files: ReplayFiles, part: ReplayedSample, settings: ReplaySettings, 
 def _rows(
     replayed: ReplayedHarvest,
     part: ReplayedSample,
-    found: Sequence[Variation],
+    variations: Sequence[Variation],
     passes: Sequence[Sequence[SweepPass]],
     outcomes: Mapping[str, PassOutcome],
 ) -> Iterator[WhatIfRow]:
-    """Yield a row for each assumption: the change in ``part`` is applied to the figure of the assessment."""
+    """Yield a row for each assumption: its change in ``part``, applied to the figure of the assessment."""
     sample, harvest = replayed.sample, replayed.by_block(HarvestCurve.harvest_node_h)
     same, figure = harvest[np.isin(sample.places, part.places)], sample.rate(harvest) * HOURS_A_WEEK
-    for each, jobs in zip(found, passes, strict=True):
+    for each, jobs in zip(variations, passes, strict=True):
         own = np.concatenate([outcomes[job.id].harvest_node_h for job in jobs]) if jobs else same
         ratio = part.replayed.ratio(own, same)
         yield WhatIfRow(
@@ -127,7 +130,7 @@ def _rows(
         )
 
 
-def what_ifs(settings: ReplaySettings) -> list[Variation]:
+def _what_ifs(settings: ReplaySettings) -> list[Variation]:
     """Return the assumptions to replay around ``settings``, each varied alone."""
     return [*_tasks(settings), *_costs(settings), *_kept(settings), *_leads(settings)]
 
@@ -143,7 +146,7 @@ def _costs(settings: ReplaySettings) -> Iterator[Variation]:
     for factor in _COST_FACTORS:
         cost = settings.cost_factor * factor
         other = None if factor == 1.0 else replace(settings, cost_factor=cost)
-        label = "1/4" if factor == 0.25 else f"{factor:g}"  # noqa: PLR2004 - the only one that is no whole number
+        label = {0.25: "1/4"}.get(factor, f"{factor:g}")
         yield Variation(what=COSTS, label=f"x {label}", option=f"--cost-factor {cost:g}", value=factor, settings=other)
 
 
@@ -169,8 +172,8 @@ def _leads(settings: ReplaySettings) -> Iterator[Variation]:
 def _best_mixes(
     sample: ReplayedSample, settings: ReplaySettings, known: Mapping[str, Profile], files: ReplayFiles, run: RunPasses
 ) -> tuple[MixRow, ...]:
-    """Replay each model alone, then combinations of the best; return the rows, the most work first."""
-    models = {name: _of_one_node(each) for name, each in known.items()}
+    """Replay each model alone, then mixes of the best; return the rows, the most work first."""
+    models = {name: _in_node_hours(each) for name, each in known.items()}
     part = sample.part(_EVENTS_OF_MIX, least=1)
 
     def passes_of(mix: tuple[str, ...]) -> list[SweepPass]:
@@ -198,8 +201,8 @@ def _best_mixes(
 def models_of(paths: Sequence[Path]) -> dict[str, Profile]:
     """Return the models of these profile files (default: the bundled ones); raise if there are too many to replay."""
     found = catalogue(paths)
-    if len(found) > MOST_MODELS:
-        what, fix = f"{len(found):,} models exceed the limit", f"give {MOST_MODELS} or fewer"
+    if len(found) > _MOST_MODELS:
+        what, fix = f"{len(found):,} models exceed the limit", f"give {_MOST_MODELS} or fewer"
         raise BadInput(what, where=", ".join(map(str, paths)), fix=fix)
     return found
 
@@ -208,8 +211,8 @@ def _ordered(rows: Sequence[MixRow]) -> list[MixRow]:
     return sorted(rows, key=lambda row: -row.work.median)
 
 
-def _of_one_node(model: Profile) -> Profile:
-    """Return the model with speeds relative to one node, extrapolated from its smallest measured size."""
+def _in_node_hours(model: Profile) -> Profile:
+    """Return the model with speeds relative to one node: the speed per node at its smallest measured size."""
     nodes, speed = next((each for each in zip(model.curve.nodes, model.curve.rate, strict=True) if each[1]), (1, 0.0))
     if not speed:
         raise BadInput("has no speed above 0", where=model.name, fix="omit the model")
@@ -219,8 +222,8 @@ def _of_one_node(model: Profile) -> Profile:
 
 def _row(mix: tuple[str, ...], part: ReplayedSample, outcomes: Sequence[PassOutcome]) -> MixRow:
     harvest = np.concatenate([outcome.harvest_node_h for outcome in outcomes])
-    done = sum(outcome.figures.harvested for outcome in outcomes if outcome.figures) / SECONDS_AN_HOUR
-    scaling = done / float(harvest.sum()) if harvest.sum() else 0.0
+    work_h = sum(outcome.figures.harvested for outcome in outcomes if outcome.figures) / SECONDS_AN_HOUR
+    scaling = work_h / float(harvest.sum()) if harvest.sum() else 0.0
     a_week = part.a_week(harvest)
     share = part.share(harvest, part.idle_by_block[part.places])
     return MixRow(models=mix, harvest=a_week, share=share, scaling=scaling, work=a_week.times(scaling))

@@ -74,6 +74,15 @@ def test_a_comparison_speaks_of_what_is_counted(
     assert NODE_WORD.findall(text.rpartition("How they were made")[0]) == []  # the setting is called nodes
 
 
+def test_an_assessment_speaks_of_what_is_counted(tmp_path: Path) -> None:
+    bftrain.assess(gpu_log()).write(tmp_path / "out")
+    page = (tmp_path / "out" / "assess.html").read_text()
+    labels = re.findall(r'aria-label="([^"]*)"', page)
+    text = re.sub(r"<script.*?</script>|<style.*?</style>|<[^>]*>", " ", page, flags=re.DOTALL)
+    assert "GPU-hours" in text
+    assert NODE_WORD.findall(" ".join([*labels, text.partition("Not answered here")[0]])) == []
+
+
 def test_a_summary_of_an_unknown_unit_is_refused(tmp_path: Path) -> None:
     for name in ("a", "b"):
         replayed().write(tmp_path / name)

@@ -54,9 +54,11 @@ def test_what_ifs_that_change_nothing_are_shown(
     monkeypatch.setenv("BFTRAIN_QUICK", "0")
     path = tmp_path / "log.npz"
     bftrain.save_log(log_of((0.0, "ab", ""), end_s=3600.0), path)  # no node leaves, so none can leave earlier
-    ended = command("assess", path, "-o", tmp_path / "out")
+    ended = command("assess", path, "-o", tmp_path / "out", "--cost-factor", 2)
     assert "is left out" not in ended.err
     assert "Leaving on notice of 30 s" in ended.out
+    page = (tmp_path / "out" / "assess.html").read_text().replace("&nbsp;", " ")
+    assert "costs x 4: 2.4 min a start" in page  # 18 s times 2 times 4
 
 
 def test_where_idle_nodes_are_powered_down_energy_counts_from_there(command: CommandLine, tmp_path: Path) -> None:
