@@ -24,7 +24,7 @@ from bftrain_replay.run.variations import COSTS, PROGRESS
 _HEIGHT: Final = 124  # pixels of a chart
 _WHAT_IFS: Final = {COSTS: "costs {}", LEAD: "leaving {} early", PROGRESS: "saved {}"}
 _GROUP_TITLES: Final = {"rack": "By rack", "kind": "By node kind", "partition": "By partition", "name": "By node name"}
-_MOST_ROWS: Final = 8  # of node groups; if there are more groups, the last row sums up the rest
+_MOST_ROWS: Final = 8  # rows of node groups; if there are more groups, the last row sums up the rest
 
 
 def page(found: LogAssessment) -> HtmlPage:

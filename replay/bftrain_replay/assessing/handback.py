@@ -150,7 +150,7 @@ def _of_intake(intake: RecordIntake, log: EventLog, paths: Sequence[Path]) -> Ba
 _LATE_S: Final = 1e-3  # shorter extra waits are rounding errors
 _PROMPT_S: Final = 60.0  # shorter waits count as an immediate start
 _PERCENTILES: Final = (50, 90, 99)
-_MULTIPLES: Final = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)  # of the delay, for the distribution of extra waits
+_MULTIPLES: Final = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)  # multiples of the delay, bounds of the distribution of extra waits
 
 
 UPPER_BOUND: Final = (
@@ -266,12 +266,13 @@ def effect_of(
         own_wait_median_s=float(np.median(wait_s)) if wait_s.size else None,
         prompt=float((wait_s < _PROMPT_S).mean()) if wait_s.size else None,
         worst_user=_worst(jobs, extra, inside),
-        distribution=tuple(
-            LaterJobs(over_s=over_s, jobs=later, share=later / max(int(inside.sum()), 1))
-            for over_s in (multiple * delay_s for multiple in _MULTIPLES)
-            for later in (int((extra[inside] > over_s + _LATE_S).sum()),)
-        ),
+        distribution=tuple(_later_jobs(extra[inside], multiple * delay_s) for multiple in _MULTIPLES),
     )
+
+
+def _later_jobs(extra: Floats, over_s: float) -> LaterJobs:
+    later = int((extra > over_s + _LATE_S).sum())
+    return LaterJobs(over_s=over_s, jobs=later, share=later / max(extra.size, 1))
 
 
 def _by_block(blocks: TimeBlocks, at_s: Floats, amounts: NDArray[Any] | None = None) -> Floats:

@@ -38,7 +38,7 @@ from bftrain_replay.study.study import StudyPasses, Watch, check_parts
 EVENTS: Final = 25_000  # default budget of replayed log changes
 _WHAT_IF_EVENTS: Final = 8_000  # the same for each other assumption
 _LEAST_BLOCKS_OF_PART: Final = 4  # fewer have no meaningful differences
-_LEAST_WEEKS: Final = 4  # if the budget suffices for fewer weeks, days are drawn
+_LEAST_WEEKS: Final = 4  # days are drawn if the budget suffices for fewer weeks
 
 
 class ReplayedWindow(NamedTuple):

@@ -10,7 +10,6 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from bftrain import text_formats
 from bftrain.node_units import NODE, in_words_of
@@ -21,11 +20,13 @@ from bftrain_replay.run.task_figures import TaskPercentiles
 
 _LEAST_CHANGE: Final = 5e-4  # a smaller relative change would be shown as 0.0 %
 _LARGE_CHANGE: Final = 10.0  # shown as a factor instead of percent
-# Statistics of completion times, and of slowdown and rho
-_TIME_STATISTICS: Final = ("mean", "p50", "p95")
-_RATIO_STATISTICS: Final = ("mean", "max", "p95")
 COMMON_TASKS: Final = "tasks_finished_by_all"
-_COMMON_TASK_FIGURES: Final = ("completion_s", "slowdown", "rho")
+# The compared statistics of finished tasks
+_STATISTICS: Final = {
+    "completion_s": ("mean", "p50", "p95"),
+    "slowdown": ("mean", "max", "p95"),
+    "rho": ("mean", "max", "p95"),
+}
 
 
 class ComparedFigure(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,16 +168,14 @@ def _row(figure: SummaryFigure, values: Sequence[float | None]) -> ComparedFigur
     return replace(row, best=best if len(best) < len(known) else ())
 
 
-def _shown(name: str, values: Sequence[float | None]) -> dict[str, ComparedFigure | None]:
-    """Return the row of these values by name; ``None`` if comparisons do not show it."""
-    figure = FIGURE_OF[name]
-    return {name: _row(figure, values) if figure.shown(values) else None}
+def _shown(figure: SummaryFigure, values: Sequence[float | None]) -> ComparedFigure | None:
+    """Return the row of a figure; ``None`` if comparisons do not show these values."""
+    return _row(figure, values) if figure.shown(values) else None
 
 
 def _read(figure: SummaryFigure, summaries: Sequence[object]) -> ComparedFigure | None:
     """Return the row of a figure in all summaries; ``None`` if comparisons do not show it."""
-    values = [figure.value_in(summary) for summary in summaries]
-    return _row(figure, values) if figure.shown(values) else None
+    return _shown(figure, [figure.value_in(summary) for summary in summaries])
 
 
 def _requested_metrics(sides: Sequence[ComparedRun]) -> Iterator[ComparedFigure]:
@@ -222,49 +221,40 @@ def _computed_of_harvest(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Co
 def _computed_of_tasks(sides: Sequence[ComparedRun], *, comparable: bool) -> dict[str, ComparedFigure | None]:
     """Return the rows that need the tables of tasks; of ``comparable`` replays, times of tasks that finished in all."""
     summaries, tasks = [side.summary for side in sides], [side.tasks for side in sides]
-    made: dict[str, ComparedFigure | None] = {}
+    values: dict[str, Sequence[float | None]] = {}
     finished = [each.chosen(each.finished) for each in tasks]
     common: frozenset[str] | None = None
     if comparable:
         # Or a replay would be penalised for finishing a slow task that another one leaves unfinished
         common = frozenset(finished[0].name).intersection(*(each.name for each in finished))
         finished = [each.chosen(np.array([name in common for name in each.name], dtype=bool)) for each in finished]
-        made |= _shown(COMMON_TASKS, [len(common)] * len(sides))
-    made |= _spread("completion_s", _TIME_STATISTICS, [each.completion_s for each in finished], name="time_to_finish_s")
-    if len({each["tasks_unfinished"] for each in summaries}) == 1:
-        made["completion_at_least_s"] = None
-    waits_s = [each.waiting_s for each in tasks]  # NaN: it never arrived
-    made |= _shown("waited_s.mean", [None if np.isnan(each).all() else float(np.nanmean(each)) for each in waits_s])
-    # Compared with exclusive use of the cluster, and of 1/n of its nodes
-    made |= _spread("slowdown", _RATIO_STATISTICS, [each.slowdown for each in finished])
-    made |= _spread("rho", _RATIO_STATISTICS, [each.rho for each in finished])
+        values[COMMON_TASKS] = [len(common)] * len(sides)
+    for name, statistics in _STATISTICS.items():
+        spreads = [TaskPercentiles.of(getattr(each, name)) for each in finished]
+        for part in statistics:
+            values[f"{name}.{part}"] = [None if each is None else float(getattr(each, part)) for each in spreads]
     counts = [(int((each.rho > 1.0).sum()), int((~np.isnan(each.rho)).sum())) for each in finished]
-    made |= _shown("rho_over_1", [above / known if known else None for above, known in counts])
-    if common is not None:
-        whole = f"of {text_formats.counted(len(common), 'task')} finished in all runs"
-        for name, row in made.items():
-            if row is not None and name.startswith(_COMMON_TASK_FIGURES):
-                definition = replace(row.definition, label=f"{row.label} {whole}")
-                short = f"{row.label.replace(' time', '')} of {len(common):,}"
-                made[name] = replace(row, definition=definition, short=short)
+    values["rho_over_1"] = [above / known if known else None for above, known in counts]
+    waits_s = [each.waiting_s for each in tasks]  # NaN: it never arrived
+    values["waited_s.mean"] = [None if np.isnan(each).all() else float(np.nanmean(each)) for each in waits_s]
     deadlines = any(each["deadlines"] for each in summaries)
-    missed = [each["deadlines_missed"] for each in summaries] if deadlines else []
-    made |= _shown("deadlines_missed", missed)
-    made |= _shown("cost", [each["cost"] if each["settings"].get("prices") else None for each in summaries])
-    return made | _shown("waits", [side.waits for side in sides])
+    values["deadlines_missed"] = [each["deadlines_missed"] for each in summaries] if deadlines else []
+    values["cost"] = [each["cost"] if each["settings"].get("prices") else None for each in summaries]
+    values["waits"] = [side.waits for side in sides]
+    rows = {name: _shown(FIGURE_OF[name], amounts) for name, amounts in values.items()}
+    if len({each["tasks_unfinished"] for each in summaries}) == 1:
+        rows["completion_at_least_s"] = None
+    return {name: row and _of_finished(row, common) for name, row in rows.items()}
 
 
-def _spread(
-    of: str, parts: Sequence[str], values: Sequence[NDArray[np.float64]], name: str = ""
-) -> dict[str, ComparedFigure | None]:
-    """Return the rows for ``parts`` of the spread ``of`` these values.
-
-    ``name`` is the name in files, if the summary's figure is of other tasks.
-    """
-    spreads = [TaskPercentiles.of(each) for each in values]
-    made: dict[str, ComparedFigure | None] = {}
-    for part in parts:
-        row = [None if each is None else float(getattr(each, part)) for each in spreads]
-        figure = replace(FIGURE_OF[f"{of}.{part}"], name=f"{name or of}.{part}")
-        made[f"{of}.{part}"] = _row(figure, row) if figure.shown(row) else None
-    return made
+def _of_finished(row: ComparedFigure, common: frozenset[str] | None) -> ComparedFigure:
+    """Return a row of finished tasks with the name and label of the ``common`` ones; other rows stay unchanged."""
+    if not row.name.startswith(tuple(_STATISTICS)):
+        return row
+    # The name of the summary's completion time, which is of all finished tasks, would be wrong
+    definition = replace(row.definition, name=row.name.replace("completion_s", "time_to_finish_s"))
+    if common is None:
+        return replace(row, definition=definition)
+    label = f"{row.label} of {text_formats.counted(len(common), 'task')} finished in all runs"
+    short = f"{row.label.replace(' time', '')} of {len(common):,}"
+    return replace(row, definition=replace(definition, label=label), short=short)

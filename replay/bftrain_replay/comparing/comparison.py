@@ -272,7 +272,7 @@ def _without_common(names: list[str]) -> list[str]:
         return names
     separators = ",/ " if all("=" in name for name in names) else "-_.,/ "  # "setting=value" is one word
     words = [re.split(rf"(?<=[{separators}])", name) for name in names]  # each word with the separator behind it
-    for _ in range(2):  # at the start; then, with the words reversed, at the end
+    for _ in range(2):  # first at the start; then, with the words reversed, at the end
         common = len(list(takewhile(lambda at: len(set(at)) == 1, zip(*words, strict=False))))
         words = [each[min(common, len(each) - 1) :][::-1] for each in words]
     shorter = ["".join(each).strip("-_.,/ ") for each in words]

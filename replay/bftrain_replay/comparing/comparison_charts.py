@@ -49,7 +49,7 @@ def figures(comparison: ComparedReplays, time_axis: TimeAxis) -> tuple[list[tupl
 def _used_nodes(comparison: ComparedReplays, time_axis: TimeAxis) -> Iterator[ChartFigure]:
     """Yield one chart for each replay, all on one scale, because crossing lines would be hard to tell apart."""
     sides, words = comparison.sides, comparison.words
-    titled = time_axis.encoding()  # for the lowest chart
+    titled = time_axis.encoding()  # only the lowest chart has the title
     untitled = {**titled, "axis": {**titled["axis"], "title": None}}
     highest = max(float(side.run.course.idle.max(initial=0.0)) for side in sides) or 1.0
     scale = {"domain": [0, highest], "nice": True}

@@ -258,7 +258,7 @@ _IMAGE: Final = {
 }
 
 
-TOOLTIP: Final = {"expr": "datum.tooltip"}  # of a mark whose rows have a field tooltip
+TOOLTIP: Final = {"expr": "datum.tooltip"}  # marks with it need rows with a field "tooltip"
 
 
 def quantity(field: str, **more: object) -> dict[str, Any]:

@@ -232,7 +232,7 @@ def _gains(run: Run) -> str:
     summary = run.summary
     baseline = summary["baseline"]
     references = (_label(baseline) if baseline else "", baseline), ("the same without costs", summary["ceiling"])
-    changes: dict[str, list[str]] = {}  # by verb
+    changes: dict[str, list[str]] = {}  # keys are verbs
     for name, other in references:
         if other and summary["makespan_s"] and other["makespan_s"]:
             change = _change(summary["makespan_s"], other["makespan_s"], ("sooner", "later"), "as soon")

@@ -60,7 +60,7 @@ def _raster(run: Run) -> tuple[StateRaster, float, float]:
         np.minimum.at(first_s, block.task, block.from_s)
         held_s += float((block.to_s - block.from_s).sum())
     by_start = np.argsort(first_s, kind="stable")
-    rank = np.argsort(by_start)  # of each task, by its start
+    rank = np.argsort(by_start)  # ranks of tasks, by their start
     is_drawn = np.zeros(len(by_start), dtype=bool)
     is_drawn[rank[run.named]] = True
     drawn_until = np.cumsum(is_drawn)  # number of drawn tasks up to each rank

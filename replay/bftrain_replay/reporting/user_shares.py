@@ -146,10 +146,8 @@ def user_table(users: Mapping[str, Mapping[str, Any]], node: str) -> HtmlTable |
     if not users:
         return None
     counts = dict.fromkeys(("tasks", "finished", f"{node}-hours"), text_formats.count)
-    forms = (text_formats.duration, text_formats.ratio, text_formats.ratio)
-    labels = (FIGURE_OF[f"{name}.mean"].label for name in _SPREADS)
-    columns: dict[str, Callable[[Any], str]] = {"user": named, **counts, "share": text_formats.percent}
-    columns |= dict(zip(labels, forms, strict=True))
+    means = {figure.label: figure.format for figure in (FIGURE_OF[f"{name}.mean"] for name in _SPREADS)}
+    columns: dict[str, Callable[[Any], str]] = {"user": named, **counts, "share": text_formats.percent, **means}
     fields = ("tasks", "tasks_finished", "node_h", "share")
     rows = (
         (name, *map(user.get, fields), *(user[each] and user[each]["mean"] for each in _SPREADS))
