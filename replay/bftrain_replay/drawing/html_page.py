@@ -30,15 +30,8 @@ if TYPE_CHECKING:
 
 _SCRIPTS: Final = ("page.js", "tables.js", "numbers.js", "rasters.js", "time.js", "follow.js")
 _PRINTED: Final = 100  # table rows on paper; longer tables get the class "long" of page.css, which has this number
-_FILTERS: Final = (
-    "count",
-    "counted",
-    "duration",
-    "large",
-    "moment",
-    "percent",
-    "ratio",
-)  # functions of bftrain.text_formats
+# Functions of bftrain.text_formats
+_FILTERS: Final = ("count", "counted", "duration", "large", "moment", "percent", "ratio")
 _BEFORE_UNIT: Final = re.compile(r" (?=(?:%|ms|s|h|min|days)(?![\w-]))")
 
 
