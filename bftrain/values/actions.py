@@ -98,7 +98,7 @@ Action = Release | Start | Grow | Shrink | Stop
 
 
 def apply_actions(plan: Plan, actions: Iterable[Action]) -> Plan:
-    """Return ``plan`` after ``actions``, for a launcher to carry out; no action is rejected.
+    """Return ``plan`` after ``actions``, without checking that they are possible.
 
     >>> from bftrain import Grow, Plan, apply_actions
     >>> dict(apply_actions(Plan(holdings={"a": ("n1",)}), [Grow(task="a", nodes=("n2",))]).holdings)

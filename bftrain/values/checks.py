@@ -1,7 +1,7 @@
 """Checks of fields, run when a value is constructed; every error names the field.
 
-The checks also normalise: a numpy integer becomes an ``int``, a list becomes a ``tuple``, an ``int`` in
-seconds becomes a ``float``. So a value is the same whether typed, computed or read from JSON.
+The checks also normalise: a numpy integer becomes an ``int``, a list becomes a ``tuple``, an ``int`` in a
+``float`` field becomes a ``float``. So a value is the same whether typed, computed or read from JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SHOWN_LENGTH: Final = 60
-_LARGEST_INTEGER: Final = 2**63 - 1  # the limit of JSON readers, SQLite and numpy
+_LARGEST_INTEGER: Final = 2**63 - 1  # the limit of SQLite and numpy
 
 
 def reject(value: Struct, field: str, problem: str, fix: str | None = None) -> NoReturn:
@@ -35,7 +35,7 @@ def reject(value: Struct, field: str, problem: str, fix: str | None = None) -> N
 
 
 def finite(value: Struct) -> None:
-    """Check that no number is infinite: bounds of types allow that, and JSON would have null in its place."""
+    """Check that no number is infinite: msgspec's bounds allow that, and JSON would contain null instead."""
     for field in value.__struct_fields__:
         number = getattr(value, field)
         if isinstance(number, float) and not math.isfinite(number):
@@ -43,7 +43,7 @@ def finite(value: Struct) -> None:
 
 
 def instead_of_seconds(value: Struct, field: str, word: str) -> None:
-    """Check that a text in place of seconds is ``word``, in upper or lower case."""
+    """Check that a text in place of seconds is ``word`` in any case; store it in lower case."""
     given = str(getattr(value, field))
     if given.lower() != word:
         problem = f"must be a number of seconds or '{word}', not {_show(given)}"
@@ -230,8 +230,8 @@ def names(value: Struct, field: str) -> tuple[str, ...]:
     twice = repeated(found)
     if twice is not None:
         reject(value, field, f"names '{twice}' twice")
-    together = "".join(found)  # a single check: there may be thousands of nodes
-    if " " in together or not together.isprintable():
+    joined = "".join(found)  # a single check: there may be thousands of nodes
+    if " " in joined or not joined.isprintable():
         odd = next(name for name in found if " " in name or not name.isprintable())
         reject(value, field, f"must contain names without spaces and control characters, not {_show(odd)}")
     return found

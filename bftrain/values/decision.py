@@ -15,12 +15,13 @@ from bftrain.values.solution import Quality, Termination
 from bftrain.values.wire import NOTHING, Mapped, unchecked
 
 UNCHANGED: Final = "unchanged"  # replaces a solver's name if sizes did not change
-STAYED: Final = "sizes stay as they were"  # suffix of ``fallback``, as is ``_TAKEN`` around a solver's name
+# Endings of a decision's ``fallback``: no sizes of any solver, or those of the solver named between these words
+STAYED: Final = "sizes stay as they were"
 _TAKEN: Final = ("sizes of ", " taken")
 
 
 def taken_from(solver: str) -> str:
-    """Return the suffix of a decision's ``fallback`` text, with the solver of the actual sizes."""
+    """Return the end of a decision's ``fallback`` text if its sizes are those of ``solver``."""
     return solver.join(_TAKEN)
 
 

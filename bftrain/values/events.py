@@ -22,8 +22,8 @@ class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
 class AdmissionUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """Changes up to ``time_s``: ``used`` nodes since the previous update, then finished and new tasks.
 
-    The tasks ``finished`` completed their work, the tasks ``dropped`` were cancelled or failed too often; then
-    the tasks ``entered`` arrived. The tasks ``changed`` have new measurements.
+    The tasks ``finished`` completed their work, the tasks ``dropped`` were cancelled, renamed or failed too often; then
+    the tasks ``entered`` arrived. The tasks ``changed`` have new measurements or a new description.
     """
 
     time_s: float
@@ -100,7 +100,8 @@ class TaskResumed(_TaskEvent, frozen=True, kw_only=True, tag="task_resumed"):
 class TaskEdited(_Event, frozen=True, kw_only=True, tag="task_edited", omit_defaults=True):
     """The owner changed the description of the task ``spec.name``.
 
-    The task releases its nodes if the new description excludes its size. ``renamed`` is its new name, or empty.
+    The task releases its nodes if the new description excludes its size or its kind of nodes. ``renamed`` is its new
+    name, or empty.
     """
 
     spec: TaskSpec

@@ -1,4 +1,4 @@
-"""Run: the job of a task, as task files, requests and stored tasks hold it; descriptions and bounds of fields."""
+"""Run: a task's job in task files, requests and the task store; also helpers to describe and bound fields."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _ABSOLUTE: Final = wire.pattern_of("an absolute path", f"^(/|{END})")
 _VARIABLE: Final = wire.pattern_of("a name without '='", "^[^=]+$")
 _LARGEST_EXIT_CODE: Final = 125  # shells use larger codes for commands that could not run or were killed
 _TRY_AGAIN: Final = 75  # exit code of programs that want to be restarted later
-_MOST_WORKERS: Final = 65_536  # limit of a node
-_LETTERS: Final = 100_000  # limit of all arguments and variables of a job together
+_MOST_WORKERS: Final = 65_536  # per node
+_LETTERS: Final = 100_000  # of all arguments, setup lines and variables of a job together
 
 
 def said(words: str, *, schema: dict[str, Any] | None = None, **bounds: Any) -> msgspec.Meta:  # noqa: ANN401 - of Meta
@@ -63,11 +63,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     python: Annotated[str, said("Python for the script; empty: the environment's, or the nodes'.")] = ""
 
     def __post_init__(self) -> None:
-        """Check what bounds on single fields do not say."""
+        """Check the rules that bounds on single fields cannot express."""
         checks.finite(self)
         words = (*self.argv, *self.setup, *self.prefix, *self.env.keys(), *self.env.values())
         if any("\0" in word for word in (*words, self.cwd, self.folder, self.finish_file, self.python)):
-            checks.reject(self, "argv", "holds a NUL character")
+            checks.reject(self, "argv", "contains a NUL character")
         if sum(map(len, words)) > _LETTERS:
             checks.reject(self, "argv", f"is too long together with env: more than {_LETTERS} characters")
         if self.finish_code == _TRY_AGAIN:

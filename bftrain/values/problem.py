@@ -67,7 +67,7 @@ class CompetingTask(Mapped, frozen=True, kw_only=True):
         check_batch(self, self.batch, self.max_nodes)
 
     def __hash__(self) -> int:
-        # Enough to distinguish most tasks, even of equal model and size; costs are fitted to the stay of nodes
+        # These fields distinguish most tasks, even of equal model and size. Costs matter: fitted costs change over time
         costs = (self.grow_cost_s, self.start_cost_s)
         return hash((self.name, self.size, self.kind, self.curve, costs, self.weight, self.work_left_samples))
 

@@ -46,9 +46,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Solution(Mapped, frozen=True, kw_only=True):
-    """New sizes for all competing tasks. ``value`` is their total; no sizes exceed ``bound`` (``None``: unknown).
+    """New sizes for all competing tasks, and their total ``value``; no sizes are worth more than ``bound``.
 
-    ``kinds`` are the node kinds of tasks; unlisted tasks get nodes without a kind.
+    ``bound`` is ``None`` if unknown. ``kinds`` are the node kinds of tasks; unlisted tasks get nodes without a kind.
     """
 
     sizes: Mapping[str, int]

@@ -11,7 +11,7 @@ import numpy as np
 from bftrain.values import checks
 from bftrain.values.curve import ANY_KIND, SpeedCurve
 
-_LEAST_PLACES: Final = 2  # minimum places of a spread task
+_LEAST_PLACES: Final = 2  # on a single place, a task is not spread
 
 
 class SpreadSpeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):
@@ -44,9 +44,9 @@ class SpreadSpeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The speeds of a task whose nodes lie on more places than necessary.
 
     A place is a host if GPUs or cores are counted, and a rack if the racks of whole nodes are known.
-    ``per_place`` is the number of nodes on one place in the task's curve: larger sizes are not spread on the fewest
-    places that can hold them. Default: the largest place of the log. Between the numbers of
-    places in ``speeds`` the speed is linear, beyond the last it is constant.
+    ``per_place`` is the number of nodes on each place when the task's curve was measured (default: the size of the
+    log's largest place). A size above it needs several places, and is spread only beyond the fewest that have room.
+    Between the numbers of places in ``speeds`` the speed is linear, beyond the last it is constant.
     """
 
     per_place: int | None = None

@@ -18,7 +18,7 @@ from bftrain.values.problem import AllocationProblem, CompetingTask
 from bftrain.values.wire import NOTHING
 
 NOWHERE = -1  # the kind of column 0
-_KEPT = 64  # a pool changes by a few nodes, and its widths recur
+_KEPT = 64  # layouts in the cache: a pool changes by a few nodes, so the same widths recur
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,8 +92,8 @@ def largest_by_kind(problem: AllocationProblem) -> list[tuple[str, int]]:
 class ValueTable:
     """Row ``j``, column ``n``: value over the horizon of ``n`` nodes for ``problem.tasks[j]``, minus rescaling costs.
 
-    Columns run from 0 to the largest size that any task may reach in this pool; sizes that are not allowed hold
-    ``-inf``. Size 0 is always allowed. With a ``coupling`` the objective also ties tasks together: the value of
+    Columns run from 0 to the largest size that any task may reach in this pool; entries of sizes that are not allowed
+    are ``-inf``. Size 0 is always allowed. With a ``coupling`` the objective also ties tasks together: the value of
     a choice is then the coupling's total of the entries, not their sum.
 
     If the problem has several node kinds, columns are grouped by kind: after column 0, no node, follow the columns
@@ -130,7 +130,7 @@ class ValueTable:
 
     @property
     def coupled(self) -> bool:
-        """Whether the best choice is more than the largest sum of entries."""
+        """Whether the value of a choice is not simply the sum of its entries."""
         return self.coupling is not None
 
     @property
@@ -184,9 +184,9 @@ class ValueTable:
         """Return the value of the columns ``chosen``, one per task in sequence; ``-inf`` if one is not allowed."""
         if self.coupling is None:
             columns = list(chosen)
-            if not self._valued or self._valued[0] != columns:  # solvers and the core request the same
-                # One by one: faster here than numpy's indexing with two lists. The sum is rounded once, so independent
-                # of the order
+            if not self._valued or self._valued[0] != columns:  # solver and core ask for the same columns in turn
+                # One by one: faster here than numpy's indexing with two lists. The sum is rounded once, so it does not
+                # depend on the order
                 self._valued[:] = columns, fsum(map(self.values.item, range(len(columns)), columns))
             return cast("float", self._valued[1])
         entries = self.values[np.arange(len(chosen)), chosen]
