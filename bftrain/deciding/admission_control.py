@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from bftrain.deciding.admission import FirstComeAdmission
-from bftrain.deciding.task_table import TaskEntry, TaskTable
+from bftrain.deciding.task_table import TaskTable
 from bftrain.errors import BadInput, BftrainError, BrokenPlugin, raised
 from bftrain.ports import Admission, NotingAdmission
 from bftrain.values.events import (
@@ -69,7 +69,7 @@ class AdmissionView:
         return min(most, spec.max_nodes) if most >= spec.min_nodes else 0
 
 
-NO_LIMIT: Final = 0  # no limit on the task's size
+NO_LIMIT: Final = 0  # marks a task without a limit on its size
 
 
 class AdmissionSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -196,7 +196,7 @@ class AdmissionControl:
                 raise self._plugin_error(error) from error
 
     def _task_info(self, name: str) -> TaskInfo:
-        member: TaskEntry = self._task_table[name]
+        member = self._task_table[name]
         return TaskInfo(spec=member.spec, work_left_samples=member.work_left_samples)
 
     @property

@@ -28,7 +28,7 @@ _SHRINK: Final = Shrink(task="task", nodes=("node",))
 _PREEMPTED: Final = Shrink(task="task", nodes=("node",), cause=Cause.PREEMPTED)
 _STOP: Final = Stop(task="task", nodes=("node",))
 _RELEASE: Final = Release(nodes=("node",))
-_SAVED: Final = ("failures", "work_left_samples", "paused")  # fields of tasks that snapshots hold unchanged
+_SAVED: Final = ("failures", "work_left_samples", "paused")  # fields of tasks that snapshots store as they are
 
 
 class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -71,7 +71,8 @@ class HarvesterSnapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     notes: tuple[str, ...]
     admission: AdmissionSnapshot | None = None  # state of a stateful admission
     node_stay: NodeStay = NodeStay()  # missing in journals of earlier versions
-    only_measured: bool | None = None  # whether all events since the last decision were measurements; None: no events
+    # Whether all events since the last decision were measurements; None: no events, or only reports of remaining work
+    only_measured: bool | None = None
 
 
 class AllocationState:
@@ -200,7 +201,7 @@ class AllocationState:
         return ()
 
     def _edit(self, event: happened.TaskEdited) -> Iterable[Action]:
-        """Apply the changes of a task's owner; a task of a size that they exclude stops."""
+        """Apply the changes of a task's owner; the task stops if they exclude its size or its kind of nodes."""
         spec, name = event.spec, event.renamed or event.task
         if event.renamed in self.task_table:
             self.notes.append(f"task '{event.task}' keeps its name: there is a task '{event.renamed}'")

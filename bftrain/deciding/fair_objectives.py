@@ -19,7 +19,7 @@ from bftrain.values.sharing import Entity, Inside
 from bftrain.values.table import ValueTable
 
 _TIE: Final = 0.05  # bonus for keeping nodes, as a share of a task's speed: ties favour the holder
-_LARGEST: Final = 20_000_000  # entries of the exact count over several kinds; about 20 ms
+_LARGEST: Final = 20_000_000  # numbers computed by the exact count over several kinds; about 20 ms
 
 
 def raisable(scores: Entries, counts: NDArray[np.bool_]) -> tuple[int, ...]:

@@ -144,5 +144,4 @@ def _parts_of_work(table: ValueTable) -> Entries:
     return weights[:, None] * np.sqrt(done / (left_s * single)[:, None])
 
 
-# The sum over tasks of the square root of the fraction of their remaining work done over the horizon
 goodput = TableObjective("goodput", partial(with_entries, _parts_of_work), progress, WORK_LEFT)

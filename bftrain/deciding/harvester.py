@@ -98,7 +98,8 @@ class Harvester:
         self._tabulator = ValueTableBuilder(objective)
         self._fits_costs = isinstance(horizon_s, str)  # costs fitted to the stay of nodes; otherwise the tasks' costs
         self._horizon_s = HORIZON_S if isinstance(horizon_s, str) else horizon_s
-        # A start may cost up to this, and the task is still started; costs that are fitted are no limit
+        # Live runs raise the cost of an unfinished start up to this limit, at which the task is still worth starting.
+        # Fitted costs have no such limit
         self.longest_start_s = inf if self._fits_costs else self._horizon_s / 2.0
         self._node_stay = NodeStay()
         self._limits = limits or Limits()
@@ -118,9 +119,9 @@ class Harvester:
         self._tasks.chooses_batches = self.chooses_batches
         self._tasks.turn_s = turn_s
         self._takes_turns = turn_s > 0.0 and (self.uses_history or asked.level_coupling)
-        self._only_measured: bool | None = None  # whether all events since the last decision are measurements
+        self._only_measured: bool | None = None  # see HarvesterSnapshot
         self._admission = AdmissionControl(admission or FirstComeAdmission(), self._tasks)
-        self.time_s = float("-inf")  # time of the last event or decision
+        self.time_s = -inf  # time of the last event or decision
         self._changes = 0  # number of calls that processed events
         self._decisions = 0
         self.competed: tuple[str, ...] = ()  # the task names in the last decision
@@ -130,7 +131,7 @@ class Harvester:
 
     @property
     def default_parts(self) -> DefaultParts | None:
-        """The parts of a Harvester without any events so far, if all are default ones; otherwise ``None``."""
+        """The parts that a compiled core may replace; ``None`` after the first event, or with special parts."""
         objective, most = self._tabulator.objective, self._admission.oldest_tasks
         special = self.uses_history or self._takes_turns or self._placement is not neighbours
         asked = objective_capabilities(objective)
@@ -146,7 +147,7 @@ class Harvester:
 
     @property
     def held(self) -> Mapping[str, tuple[str, ...]]:
-        """The same as an unchecked mapping: tasks that hold nodes, and these nodes."""
+        """The current nodes of each task with nodes, as an unchecked mapping."""
         if self._held is None:
             self._held = {name: task.nodes for name, task in self._tasks.items() if task.held}
         return self._held
@@ -163,7 +164,7 @@ class Harvester:
 
     @property
     def unfinished(self) -> tuple[str, ...]:
-        """Task names that are running, waiting or paused, by submission."""
+        """Names of running, waiting and paused tasks, by submission."""
         return tuple(self._tasks)
 
     def spec(self, task: str) -> TaskSpec:
@@ -191,9 +192,9 @@ class Harvester:
 
     @property
     def snapshot(self) -> HarvesterSnapshot:
-        """Return the state from which another Harvester with the same settings continues identically."""
+        """The state from which another Harvester with the same settings continues identically."""
         return HarvesterSnapshot(
-            time_s=None if self.time_s == float("-inf") else self.time_s,
+            time_s=None if self.time_s == -inf else self.time_s,
             decisions=self._decisions,
             next_group=self._pool.next_group,
             free=self._state.free_groups(),
@@ -210,7 +211,7 @@ class Harvester:
         """Continue from the ``snapshot`` of another Harvester; allowed only before the first event."""
         self._held = None
         self._state.restore(snapshot)
-        self.time_s = float("-inf") if snapshot.time_s is None else snapshot.time_s
+        self.time_s = -inf if snapshot.time_s is None else snapshot.time_s
         self._decisions = snapshot.decisions
         self.competed = tuple(snapshot.competed)
         self._at_once = list(snapshot.owed)
@@ -320,7 +321,7 @@ class Harvester:
         return keep_running(table, choice) if question.keeps_running else choice
 
     def first_turn_due(self, time_s: float) -> bool:
-        """Return whether a task waits at ``time_s`` for its first nodes while another has had nodes for a turn."""
+        """Return whether a task waits at ``time_s`` for its first nodes while another has had nodes for over a turn."""
         tasks = [self._tasks[name] for name in self.competed if name in self._tasks] if self._takes_turns else []
         if all(task.held or task.past.held_node_s for task in tasks):
             return False

@@ -49,7 +49,7 @@ class NodeStay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def expected_s(self) -> float:
-        """Return the expected stay of a node, rounded to a power of the square root of two."""
+        """The expected stay of a node, rounded to a power of the square root of two."""
         return _rounded(min(max(self.idle_node_s / self.departures, _LEAST_S), _MOST_S))
 
     def fit(self, nodes_each: float) -> CostFit:

@@ -164,8 +164,8 @@ def with_entries(entries_of: Callable[[ValueTable], Entries], table: ValueTable)
 def negative_times_to_end(table: ValueTable) -> Entries:
     """Return minus the weighted times to completion; a task without nodes finishes after all other tasks.
 
-    The age of tasks is equal in every plan, and left out. Tasks without a known end do not count, nor do tasks
-    without a valid size.
+    The age of tasks is equal in every plan, and left out. Tasks without a known end, a weight or a useful size do not
+    count.
     """
     work, weights = task_field(table, "work_left_samples"), task_field(table, "weight")
     speeds, runs = _running(table)
@@ -175,7 +175,7 @@ def negative_times_to_end(table: ValueTable) -> Entries:
 
 
 def log_relative_speeds(table: ValueTable) -> Entries:
-    """Return the weighted ``log(thr / E)``; running more tasks has priority. Weight 0 does not count."""
+    """Return the weighted ``log(thr / E)``; running more tasks has priority. Tasks of weight 0 do not count."""
     isolated, weights = isolated_speeds(table), task_field(table, "weight")
     speeds, runs = _running(table)
     counts = (weights > 0.0) & (isolated > 0.0) & runs.any(axis=1)
@@ -185,7 +185,7 @@ def log_relative_speeds(table: ValueTable) -> Entries:
 
 
 def samples_per_price(table: ValueTable) -> Entries:
-    """Return weighted samples over the price of a node of their kind."""
+    """Return weighted samples divided by the price of a node of the kind."""
     problem = table.problem
     weights = task_field(table, "weight")
     price = np.array([problem.prices.get(kind, 1.0) for kind in problem.by_kind], dtype=np.float64)

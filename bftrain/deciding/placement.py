@@ -1,7 +1,8 @@
 """Placement: chooses the nodes once sizes are decided.
 
-A task keeps its nodes. Beyond that, nodes that became idle together stay together on as few tasks as
-possible, because they tend to be reclaimed together: one task then bears the loss, not many.
+A task keeps its nodes. Beyond that, nodes that are probably reclaimed together (neighbours, or nodes that became idle
+together) go to as few tasks as possible: one task then bears the loss, not many. Other rules prefer few hosts and
+racks.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ grouped = GroupedPlacement()
 
 
 _NUMBER: Final = re.compile(r"(\d+)")
-_NUMBERS: Final = 3  # the last numbers of a name that count; earlier ones are part of its letters
+_NUMBERS: Final = 3  # so many last numbers of a name count; earlier numbers are treated as letters
 _BASE: Final = 1000  # distance of two nodes whose second-last numbers differ by 1
-_SPAN: Final = _BASE**_NUMBERS  # range of the nodes with equal letters
+_SPAN: Final = _BASE**_NUMBERS  # range of the positions of nodes with equal letters
 
 
 @lru_cache(maxsize=2**18)
@@ -146,7 +147,7 @@ neighbours = NeighbourPlacement()
 
 
 PlaceOf = Callable[[str], str]
-Place = tuple[str, ...]  # a rack, and a host in it
+Place = tuple[str, ...]  # a host, or a rack and a host in it
 
 
 class ConsolidatedPlacement:
@@ -201,7 +202,7 @@ class ScatteredPlacement(ConsolidatedPlacement):
 
 
 def _parts(place: Place) -> list[Place]:
-    """Return the rack of a place, and its host."""
+    """Return the rack of a host, if known, and the host itself."""
     return [place[: depth + 1] for depth in range(len(place))]
 
 

@@ -11,7 +11,7 @@ from bftrain.values.curve import ANY_KIND
 class NodePool:
     """The idle nodes by name.
 
-    Nodes that join in one step form a group with an increasing number: they became idle together, so they
+    The nodes of an event form a group, and groups are numbered in sequence: they became idle together, so they
     will probably leave together, and a small number means long idle. All nodes of a group have one kind. All
     containers keep insertion order, so equal events always lead to equal choices.
     """

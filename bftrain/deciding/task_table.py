@@ -29,7 +29,8 @@ _MOST_DESCRIPTIONS: Final = 64  # limit per task
 class TaskHistory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The submission time, and the totals until ``since_s``: node-seconds, and samples according to the curve.
 
-    ``started_s`` is the time of the last start. Times are on the clock of the events. Rescaling costs are not deducted.
+    ``started_s`` is the time of the last start, recorded only if tasks take turns. Times are on the clock of the
+    events. Rescaling costs are not deducted.
     """
 
     submitted_s: float
@@ -124,7 +125,7 @@ class TaskEntry:
         self._descriptions.clear()
 
     def measured(self, event: TaskMeasured, *, recount: bool = False) -> None:
-        """Apply new measurements; with ``recount`` also to the samples so far, which the former curve gave."""
+        """Apply new measurements; ``recount`` corrects the samples so far, which are estimates by the former curve."""
         before, spec = self._least_speed, self.spec
         known = {
             name: value
@@ -206,7 +207,7 @@ class TaskTable(dict[str, TaskEntry]):
         self._place_of = place_of
         self.now_s = 0.0
         self.chooses_batches = False
-        self.turn_s = 0.0  # time that a task keeps its nodes after its start
+        self.turn_s = 0.0  # work for this time is part of a turn; 0: tasks take no turns
         self._owner: dict[str, str] = {}
 
     @property

@@ -18,7 +18,7 @@ from bftrain.values.table import ValueTable, largest_by_kind
 Layout = tuple[tuple[str, int], ...]  # the largest size on each kind of nodes
 
 _LARGEST_VALUE: Final = 1e300  # sums of all numbers in a table must stay finite
-# What each row depends on: limits, and costs of changes
+# Fields on which every row depends: present nodes, limits, speeds and costs of changes
 _ALWAYS_READ: Final = (
     *("size", "kind", "min_nodes", "max_nodes", "curve", "curves"),
     *("grow_cost_s", "shrink_cost_s", "start_cost_s"),
@@ -148,8 +148,8 @@ def _less_costs(worth: NDArray[np.float64], task: CompetingTask, horizon_s: floa
     return row
 
 
-_CACHED_NUMBERS: Final = 2**21  # numbers in cached rows, if two tables fit
-_ALWAYS: Final = 64  # smallest row width, however small the pool
+_CACHED_NUMBERS: Final = 2**21  # limit of numbers in cached rows; two tables are always cached
+_LEAST_WIDTH: Final = 64  # of cached rows, however small the pool
 _LARGEST_TABLE: Final = 2**26  # numbers: half a GiB, and solvers keep some copies
 
 
@@ -177,7 +177,7 @@ class ValueTableBuilder:
             fix = "lower max_nodes, or let fewer tasks compete"
             raise BadInput(f"{what}: no more than {_LARGEST_TABLE} numbers", where="AllocationProblem.tasks", fix=fix)
         # Sizes beyond the pool are also computed, so cached rows survive changes of the pool
-        layout = tuple((kind, min(most, max(_ALWAYS, 1 << counts[kind].bit_length()))) for kind, most in largest)
+        layout = tuple((kind, min(most, max(_LEAST_WIDTH, 1 << counts[kind].bit_length()))) for kind, most in largest)
         rows = self._all_rows(problem, layout)
         if len(layout) == 1:
             values = np.ascontiguousarray(rows[:, :width])
@@ -195,7 +195,7 @@ class ValueTableBuilder:
         if self._numbers > max(_CACHED_NUMBERS, 2 * width * len(tasks)):
             self._kept.clear()
             self._numbers = 0
-        kept = self._kept.setdefault((layout, problem.horizon_s), {})  # several alternate
+        kept = self._kept.setdefault((layout, problem.horizon_s), {})  # pools alternate between a few layouts
         for task in tasks:
             row = kept.get(self._values.key(task))
             if row is None:
