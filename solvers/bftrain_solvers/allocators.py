@@ -1,7 +1,8 @@
 """Allocators: simple allocation rules without an optimality search. Baselines and fallbacks.
 
-Only ``greedy`` uses the objective and the costs of rescaling. With several node kinds, each task takes the kind on
-which its speed with the free nodes is highest. The equal-share rules ignore even the speeds.
+Only ``greedy`` uses the objective and the costs of rescaling; the equal-share rules ignore even the speeds. With
+several node kinds, ``fifo``, ``las`` and ``srtf`` give each task the kind on which it is fastest with the free nodes;
+``equal-share-published`` supports a single kind.
 """
 
 from __future__ import annotations
@@ -211,7 +212,7 @@ def _by_weight(nodes: float, task: CompetingTask) -> float:
 
 
 def _service(task: CompetingTask) -> float:
-    """Return past node-seconds divided by weight, minus a turn on the task's current nodes."""
+    """Return past node-seconds, minus a turn on the task's current nodes, divided by weight."""
     return _by_weight(task.held_node_s - task.turn_s * task.size, task)
 
 
@@ -357,7 +358,7 @@ def fill_evenly(allowed: Sequence[Sequence[int]], pool: int) -> list[int]:
 def published_rule(allowed: Sequence[Sequence[int]], pool: int) -> list[int]:
     """Apply the rule of the published replayer.
 
-    The share of a task is ``pool // tasks``. A task with a minimum up to the share gets it, limited by its maximum; any
+    The share of a task is ``pool // tasks``. A task with a minimum below the share gets it, limited by its maximum; any
     other task gets no nodes. The remainder is distributed in sequence, up to each maximum (to a task without nodes only
     if its minimum is available).
     """

@@ -12,9 +12,9 @@ Places = NDArray[np.intp]
 
 
 def distinct_rows(table: Floats) -> tuple[Places, Places, Integers]:
-    """Return the first place of each distinct row in ascending order, the number of each row's equal, and their counts.
+    """Return the indices of the distinct rows, sorted; the rank of each row among them; and the number of equal rows.
 
-    The order is that of ``numpy.unique`` by rows, which takes several times as long for small tables.
+    Like ``numpy.unique`` by rows, which takes several times as long for small tables.
     """
     order = np.lexsort(table.T[::-1])
     rows = table[order]

@@ -20,13 +20,13 @@ from bftrain_solvers.knapsack.compiled_knapsack import compiled_knapsack, why_nu
 class ExactSolver:
     """A multiple-choice knapsack over integer sizes: see :mod:`bftrain_solvers.knapsack.best_sizes`.
 
-    The table's entries are rounded to a grid of 2**-42 of the largest entry or finer (for 1,000 tasks of 64 nodes;
-    finer for fewer). On this grid the result is optimal without any tolerance, and the bound equals the value. Ties are
+    The table's entries are rounded to a grid of 2**-42 of the largest entry for 1,000 tasks of 64 nodes, finer for
+    fewer. On this grid the result is optimal without any tolerance, and the bound equals the value. Ties are
     broken by the fewest rescales, then the fewest nodes, then the larger size of the first task that differs. The gap
     and the number of threads in the limits are not used.
 
-    Max-min objectives use a climb: see :mod:`bftrain_solvers.max_min`. Several node kinds use a separate search: see
-    :mod:`bftrain_solvers.node_kinds`; HiGHS handles the remainder that it gives up.
+    Max-min objectives are solved level by level: see :mod:`bftrain_solvers.max_min`. Several node kinds have a search
+    of their own: see :mod:`bftrain_solvers.node_kinds`; HiGHS solves the remainder if that search gives up.
     """
 
     name: Final = "exact"

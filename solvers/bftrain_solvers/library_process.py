@@ -32,8 +32,8 @@ _MORE_GRACE: Final = 0.08
 _END_S: Final = 1.0  # time for a worker to exit voluntarily
 _CHUNK: Final = 1 << 20
 _LEAST_S: Final = 1e-3
-# CBC answers a crash with a stack trace that it allocates memory for. Struck while it allocates, it would wait for its
-# own lock for good, but in a process of a single thread there is no lock: so linear algebra starts none
+# After a crash, CBC allocates memory for a stack trace. If the crash interrupted an allocation, it would wait forever
+# for the lock of its own allocation. A process with a single thread has no such lock, so linear algebra starts none
 _ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -89,7 +89,7 @@ class LibraryProcess:
                 # A starting worker is kept: the next problem will find it warm
                 self._receive(process, until, "the worker is still starting")
                 self._ready = True
-            # The wait for the worker counts, but the worker is not to blame for it: stop nothing in that case
+            # Waiting for the worker takes time, too. Without enough time left, keep the worker: it is not late itself
             left = until - perf_counter() - grace_s / 2
             if left <= 0.0:
                 raise WorkerTimeout("the worker had no time left before the deadline")

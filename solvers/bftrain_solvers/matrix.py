@@ -62,7 +62,7 @@ class MatrixBuilder:
         self._row_lower, self._row_upper = array("d"), array("d")
 
     def column(self, lower: float, upper: float, *, integer: bool) -> int:
-        """Add a column and give its number."""
+        """Add a column and return its number."""
         self._lower.append(lower)
         self._upper.append(upper)
         self._integer.append(integer)

@@ -35,11 +35,10 @@ from bftrain_solvers.value_grid import cleared, lopsided
 _SAME_SLOPE: Final = 1e-14
 # Allowed loss of a goal while the next goal breaks its ties, relative to the optimum
 _KEPT = 1e-9
-# A proof of optimality is one if bound and value agree this well, relative to the larger; or, as they may well be 0,
-# but for rounding, relative to the largest coefficient
+# A plan is proven optimal if bound and value differ by less, relative to the larger of them
 _PROVEN = 1e-9
+_ROUNDING = 1e-15  # or by less than this, relative to the largest coefficient, because both may be 0 but for rounding
 _LEAST_S: Final = 1e-6  # limits must be positive
-_ROUNDING = 1e-15
 
 
 class ModelDraft:
@@ -251,10 +250,7 @@ class _Assembly:
 
 
 def _linear_runs(sizes: Integers, kinds: Integers, functions: Floats) -> list[tuple[int, int]]:
-    """Split the places 0, 1, ...
-
-    of ``sizes`` into runs of a single kind, without gaps, with linear functions.
-    """
+    """Return the first and last index of runs of ``sizes``: of one kind, without gaps, and with linear functions."""
     if sizes.size == 1:
         return [(0, 0)]
     steps = np.diff(functions, axis=1)

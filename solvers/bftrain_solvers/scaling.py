@@ -1,4 +1,4 @@
-"""Scaling of a programme to what solver libraries are made for, and a refusal where no scaling achieves it.
+"""Scaling of a programme to the range that solver libraries support, or its rejection if no scaling achieves that.
 
 Libraries treat coefficients below 1e-9 as 0 and reject those above 1e15; they compute to absolute tolerances of 1e-6 to
 1e-9. Rows and continuous columns are therefore multiplied by powers of two, which changes no digit. If a row's
@@ -22,7 +22,7 @@ _ROW_BITS: Final = 10  # larger coefficients put tolerances of 1e-9 below roundi
 _SPAN_BITS: Final = 36  # span of coefficients in a row: less than 1e-9 remains of smaller coefficients
 _TIED_BITS: Final = 16  # the same, for numbers that can change by 1e-6 without choosing a size
 _EASY: Final = (2.0**-20, 2.0**20)  # rows with coefficients in this range stay unscaled
-_MOST_LIMIT: Final = 1e15  # libraries take a limit beyond 1e20 for none
+_MOST_LIMIT: Final = 1e15  # libraries treat a limit above 1e20 as no limit
 _OVERLOOKED: Final = 1e-3  # 1e-12 of the largest coefficient is 1e-9 of a value of this size or larger
 _PASSES: Final = 16  # each halves how far the units of columns are from the right ones, in bits
 
@@ -71,7 +71,7 @@ def _middle(bits: Integers, group: Integers, count: int) -> Integers:
 
 
 def scale_bits(coefficients: Floats) -> int:
-    """Return the power of two that brings the largest coefficient near to what tolerances are made for."""
+    """Return the power of two that scales the largest coefficient to about ``2**_OBJECTIVE_BITS``."""
     largest = float(np.abs(coefficients).max(initial=0.0))
     return _OBJECTIVE_BITS - int(np.frexp(largest)[1]) if largest > 0.0 else 0
 

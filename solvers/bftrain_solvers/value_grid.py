@@ -30,7 +30,7 @@ UNREACHABLE_LOSS: Final = 2**61  # a loss that no choice within reach has
 _LOPSIDED: Final = 16.0  # entries this many times larger than a plan's value may swamp small ones
 _ROUNDING: Final = 2.0**-50  # a few roundings, relative to the largest entry
 _MORE: Final = 1.0 + 1e-9  # tolerance for rounding
-_ROUNDS: Final = 4  # each round removes options that the previous one excluded; more rounds gain little
+_ROUNDS: Final = 4  # each round lowers the known plan's loss, so the next removes more; further rounds gain little
 
 
 class ValueGrid(msgspec.Struct, frozen=True, eq=False):
@@ -102,10 +102,9 @@ class PrunedRows:
 
 
 def lopsided(values: Floats, present: Integers, smallest: float, largest: float) -> bool:
-    """Return whether the best plan might be far below the largest or the smallest entry.
+    """Return whether the best plan might be worth far less than the size of the largest or the smallest entry.
 
-    Without losses, the bound is the largest entry. Otherwise it is the better of keeping all sizes and serving only the
-    task with the largest entry.
+    It is worth at least as much as two plans: to serve only the task with the largest entry, and to keep all sizes.
     """
     if smallest >= 0.0:
         return False

@@ -70,7 +70,7 @@ def _answer(request: WorkerRequest, maximised: Callable[[ModelMatrix, Limits], R
     setitimer(ITIMER_REAL, request.limits.deadline_s + _OVERRUN_S)
     try:
         return maximised(request.matrix, request.limits)
-    except Exception as error:  # noqa: BLE001 - the worker stays up; the program tells what happened
+    except Exception as error:  # noqa: BLE001 - the worker continues; the program reports the error
         return RawAnswer(termination=Termination.FAILED, words=f"{type(error).__name__}: {error}")
     finally:
         setitimer(ITIMER_REAL, 0.0)

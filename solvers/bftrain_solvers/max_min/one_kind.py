@@ -5,7 +5,7 @@ not fit; that task is stuck, and the remaining tasks continue. Each raised task 
 the stuck task, so no task could make room. This maximises the smallest level, then the second smallest, and so on. If
 several tasks share the lowest level and not all can be raised, the largest possible number is raised.
 
-GroupBudget: users share nodes by weight in the same way, and each user divides nodes by an own rule.
+GroupBudget: users share nodes by weight in the same way, and each user divides their nodes by a rule of their own.
 
 Leftover nodes go to the tasks with the most additional work. If a tie was broken arbitrarily, plans with equal levels
 but other stuck tasks may do more work. One knapsack bounds all of them: it keeps the level of the first tie and leaves

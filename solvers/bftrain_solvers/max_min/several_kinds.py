@@ -33,7 +33,7 @@ _ROUNDING: Final = 1e-12  # relative
 _FOR_LEVELS: Final = 0.8  # share of the time; the remainder is for the leftover nodes
 _LEAST_S: Final = 0.05  # minimum time for a first plan
 _WORDS: Final = "raised step by step"
-_UNSURE: Final = "some of those equally badly off were chosen by the last answer"
+_UNSURE: Final = "ties between equally badly-off tasks were broken by the last plan that fits"
 _MOST_BANDS: Final = 3  # simultaneously open bands
 
 

@@ -1,4 +1,4 @@
-"""Packed policies: two tasks of the same gang may share nodes, each at its speed in the table of pairs.
+"""Packed policies: two tasks with the same number of nodes may share them, each at its speed in the table of pairs.
 
 The total time of a task over all combinations that contain it is limited to 1. The number of pairs is quadratic in the
 number of tasks, and few pairs are used. Column generation therefore starts with single tasks and adds combinations with

@@ -13,7 +13,7 @@ from bftrain_solvers.sharing.sum_of_logs import largest_sum_of_logs
 
 _NOWHERE: Final = 1e6  # cost of a kind that cannot run the task, in multiples of the longest time
 _LONGEST_S: Final = 10.0  # limit of the search over deadlines
-_SLACK: Final = 1e-9  # relative: by how much a programme may miss a speed
+_SLACK: Final = 1e-9  # relative: keeps the sum of all worth below one deadline
 
 
 def _allox(columns: ShareColumns) -> tuple[Floats, float]:
@@ -142,7 +142,7 @@ def fewest_missed(entries: ShareEntries, needed: Floats, counts: Floats, notes: 
     matrix: Any = coo_array((data, (rows, column)), shape=(limits.size, count + due.size)).tocsr()
     most = np.zeros(tasks)
     np.maximum.at(most, entries.one, entries.worth)
-    at_most = float(most.sum()) or 1.0  # the sum of all worth is then below one deadline
+    at_most = float(most.sum()) or 1.0
     wanted = np.concatenate((-entries.worth / at_most * (1.0 - _SLACK), np.ones(due.size)))
     whole, upper = np.repeat([0, 1], [count, due.size]), np.ones(wanted.size)
     solve: Any = milp  # its type hints lack sparse matrices

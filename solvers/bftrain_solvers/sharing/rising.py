@@ -142,14 +142,14 @@ class RaisedLevels(NamedTuple):
     height: float
     shares: Floats
     prices: Floats
-    hint: Floats | None = None  # solution of a similar problem
+    hint: Floats | None = None  # prices from which a similar problem can start
     marginal: Floats = np.zeros(0)
 
 
 def rise(market: ShareDemands, level: Floats, rate: Floats, hint: Floats | None = None) -> RaisedLevels:
     """Solve the programme.
 
-    ``level`` must be reachable, and a ``rate`` positive; ``hint`` is the result of a similar one.
+    ``level`` must be reachable, and a ``rate`` positive; ``hint`` is that of a similar programme's result.
     """
     largest = market.speeds.max(axis=1)
     # Solvers work to absolute tolerances: let all have the largest speed 1, and the steepest rise at about 1

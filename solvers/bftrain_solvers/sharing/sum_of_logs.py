@@ -13,7 +13,7 @@ from bftrain_solvers.sharing.rising import ProgramNotSolved, ShareDemands, rise
 
 _CLOSE_SUM: Final = 1e-6  # maximum distance of the sum of logarithms from its bound, for weights of sum 1
 _MOST_CUTS: Final = 20_000
-_SEARCHED: Final = 1e-14  # precision during the price search
+_SEARCHED: Final = 1e-14  # precision of the price search
 _NEVER: Final = -1e300  # worth of an impossible choice
 
 

@@ -147,12 +147,12 @@ EXPORT int bftrain_join(Allocation *a, const i64 *places, i64 count) {
     return 0;
 }
 
-/* A task is over, or the run is: its nodes become free. */
+/* Free all nodes of a task that has finished, or at the end of the run. */
 EXPORT void bftrain_release(Allocation *a, i64 task, double now_s) {
     release_all(a, task, now_s);
 }
 
-/* Write the row of a task to the table, as value_row() in value_table_builder.py computes it. */
+/* Write the row of a task to the table, as RowValues.row() in value_table_builder.py computes it. */
 static Outcome fill_row(const Allocation *a, i64 task, double *row, i64 width) {
     i64 class = a->row_class[task], size = a->size[task], last = a->largest[class] + 1;
     const double *worth = a->worth + class * a->stride, *costs_s = a->costs_s + 3 * class;
@@ -300,7 +300,7 @@ EXPORT int bftrain_carry_out(Allocation *a, double now_s) {
             row[0] = task, row[1] = a->decided[task] = a->sizes[i];
         }
         if (change > 0) {
-            i64 place = growing++; /* mostly few grow, or all by as much */
+            i64 place = growing++; /* insertion sort: usually few tasks grow, or all by the same number */
             for (; place > 0 && a->lost[a->changing[place - 1]] < change; place--)
                 a->changing[place] = a->changing[place - 1];
             a->changing[place] = task;

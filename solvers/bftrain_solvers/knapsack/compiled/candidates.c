@@ -1,10 +1,10 @@
-/* The few sizes that may be in a best plan: what loses more than a known plan is in none. */
+/* The few sizes that may be in a best plan: a size that loses more than a known plan is in none. */
 
 #include "knapsack.h"
 
 #include <math.h>
 
-#define DEAR 1e290
+#define DEAR 1e290 /* a loss per node that no size has */
 
 /* Return the smallest loss of some plans: all rows at sizes without a loss, the present sizes, and both with one change.
 
@@ -31,7 +31,7 @@ i64 smallest_known_loss(const Price *price, const Kinds *kinds, i64 pool, i64 id
         i64 loss = price->losses[kind * width + held];
         unused -= held * kinds->copies[kind];
         if (unused < 0 || loss > (known - 1 - lost) / kinds->copies[kind])
-            return known; /* with lost >= known: one change may still help, but mostly does not */
+            return known; /* one change might still make the present sizes good, but rarely does */
         lost += loss * kinds->copies[kind];
     }
     if (rise * width > known || unused > known / rise)

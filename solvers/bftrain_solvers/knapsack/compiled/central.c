@@ -1,17 +1,17 @@
 /* The interior-point method of rounds/gavel_shares.py, on columns with few entries each.
 
-   Sums run in a fixed order and nothing depends on a library, so all machines get the same shares to the last bit. */
+   Sums have a fixed order and nothing depends on a library, so all machines get the same shares to the last bit. */
 
 #include "compiled.h"
 
 #include <math.h>
 
-#define PRECISE 1e-8
+#define PRECISE 1e-8    /* relative: the error of the constraints and the gap at the end */
 #define MOST_STEPS 100
-#define BALANCE_STEPS 3
-#define FARTHEST 0.999
-#define SHORTER 0.99
-#define RELATIVE 1e-14
+#define BALANCE_STEPS 3 /* turns of scaling rows and columns */
+#define FARTHEST 0.999  /* the longest step, as a part of the full one */
+#define SHORTER 0.99    /* part of the way to the limits that a step goes */
+#define RELATIVE 1e-14  /* added to diagonals, relative to them: they stay positive in spite of rounding */
 
 /* Columns 0 .. bounded - 1 are at least 0, a last one is free if `free` is 1. The entries of column c are at
    start[c] .. start[c + 1] - 1, by ascending row. Each constraint has a place: bounds first, then rows. */
@@ -302,8 +302,8 @@ static void arrange(Program *p, const double *columns, const double *rows, doubl
 }
 
 /* Set `found` to the values of the bounded columns in the middle of the optimal solutions; return 0, or 1 where a
-   system had no positive factor. `room` has
-   12 (bounded + rows) + 7 (bounded + free) + 4 (bounded + rows) + rows * rows + entries numbers of 8 bytes. */
+   system had no positive factor. `room` has 16 (bounded + rows) + 7 (bounded + free) + rows * rows + entries numbers of
+   8 bytes. */
 EXPORT int bftrain_central_columns(
     i64 bounded, i64 free, i64 rows, const i64 *start, const i64 *row, const double *entries, const double *times,
     const double *limits, const double *columns, const double *row_counts, double *room, double *found)

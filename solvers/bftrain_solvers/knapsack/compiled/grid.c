@@ -92,7 +92,7 @@ Outcome find_kinds(
     return SOLVED;
 }
 
-/* Decline tables whose best plan may be far below the largest or the smallest entry: there value_grid.py clears sizes. */
+/* Decline tables whose best plan may be worth far less than the size of an entry: value_grid.py removes sizes there. */
 static Outcome check_range(const double *values, const Kinds *kinds, double *largest_size) {
     double smallest = INFINITY, largest = -INFINITY, nothing = 0.0, staying = 0.0;
     for (i64 kind = 0; kind < kinds->count; kind++) {

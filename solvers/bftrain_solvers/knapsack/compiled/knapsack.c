@@ -1,16 +1,16 @@
 /* The multiple-choice knapsack of best_sizes.py, compiled: one call chooses a size for each row of a table.
 
    The answer is the same to the last node, because the rule for ties leaves one: the largest sum of entries, then fewest
-   changes, then fewest nodes, then more for earlier rows. A price at which the rows want what there is tells what each
-   size loses; what loses more than a known plan is left out; the rest is divided by a table. Arithmetic is that of whole
-   numbers and exact throughout. No function keeps anything from one call to the next. */
+   changes, then fewest nodes, then more for earlier rows. At a price for which the rows want about as many nodes as there
+   are, each size has a loss; sizes that lose more than a known plan are left out; the rest is divided by a table. All
+   arithmetic is exact, in whole numbers. No function keeps anything from one call to the next. */
 
 #include "knapsack.h"
 
 #include <string.h>
 
 #define MOST_ROWS 20000
-#define TIMES_TABLE 10 /* so much memory as numbers in the table, at least: entries, losses, edges, candidates */
+#define TIMES_TABLE 10 /* the least memory per number of the table: for entries, losses, edges and candidates */
 
 /* Give each kind its best size if the pool has nodes for all. */
 static Outcome serve_all(const Grid *grid, const Kinds *kinds, i64 pool, i64 *best, i64 *sizes) {
@@ -54,7 +54,7 @@ static Outcome divide_without_loss(
     return SOLVED;
 }
 
-/* The price that was found last, which mostly is right again; all 0 if there is none. */
+/* The price that was found last, which is usually right again; all 0 if there is none. */
 typedef struct {
     i64 rise, run, exponent, weight;
 } LastPrice;

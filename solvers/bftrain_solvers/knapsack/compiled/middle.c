@@ -5,10 +5,10 @@
 #include <math.h>
 
 #define MOST_STEPS 500
-#define CLOSE 1e-9
-#define LONGEST 0.95
-#define LOOKS 4
-#define QUICK 0.25
+#define CLOSE 1e-9   /* the decrement at the end */
+#define LONGEST 0.95 /* part of the way to the nearest limit that a step may go */
+#define LOOKS 4      /* Newton steps that find the length of a step */
+#define QUICK 0.25   /* a decrement below which full steps converge */
 
 /* Factor a positive matrix in place, its lower half; return 0 if it is not positive. */
 static int cholesky(double *matrix, i64 size)

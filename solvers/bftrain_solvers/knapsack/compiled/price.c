@@ -1,8 +1,8 @@
-/* The price of a node at which the tasks want as many nodes as there are, and what each size loses at it. */
+/* The price of a node at which the tasks want as many nodes as there are, and the loss of each size at this price. */
 
 #include "knapsack.h"
 
-#define MOST_WORK 4000000 /* comparisons: a few milliseconds, and twice to three times what they are mostly */
+#define MOST_WORK 4000000 /* comparisons: a few milliseconds, and two to three times the usual number */
 
 void compute_losses(const Grid *grid, const Kinds *kinds, Price *price) {
     i64 width = kinds->width, rise = price->rise, run = price->run;
@@ -88,9 +88,8 @@ static Parts partition(Edge *edges, i64 begin, i64 end, i64 rise, i64 run) {
 }
 
 /* Nodes go to the steepest edges first, and the price is the slope of the edge at which none are left. As in a search for
-   a median, the edges are divided at one of them, and the search goes on in the part that holds the right one. Which
-   one is drawn by a generator of random numbers: one at a fixed place would be a bad choice for edges that are sorted
-   in parts, as these are. */
+   a median, the edges are divided at one of them, and the search continues in the part that contains the right one.
+   That edge is drawn at random: one at a fixed place would be a bad choice, because these edges are sorted in parts. */
 Outcome find_price(Memory *memory, const Grid *grid, const Kinds *kinds, i64 pool, Price *price) {
     i64 count = 0, *corner = take(memory, kinds->width);
     Edge *edges = (Edge *)take(memory, WORDS_OF_EDGE * kinds->count * kinds->width);
