@@ -28,7 +28,7 @@ from bftrain.values.events import Event
 from bftrain.version import __version__
 
 FORMAT: Final = "1"
-_MOST_PAGES: Final = 16_384  # 64 MB that wait to be moved into the file, if no other moves them
+_MOST_PAGES: Final = 16_384  # 64 MB: SQLite itself moves a write-ahead log of this size into the file
 _ONE_WRITER: Final = "let only one process write a journal"
 _CHECK_SPACE: Final = "check the free space and the permission to write there"
 
@@ -50,7 +50,7 @@ _STANDING: Final = """CREATE TABLE IF NOT EXISTS standing (
 ) STRICT"""
 
 
-_FIRST: Final = "first"  # the key of the last step that was removed
+_FIRST: Final = "first"  # key in ``about``: the last removed step
 _REMOVE: Final = "DELETE FROM entry WHERE number IN (SELECT number FROM entry WHERE step <= ? ORDER BY number LIMIT ?)"
 
 # SQLite's codes for temporary failures: no space, read-only for now, disk error
@@ -69,7 +69,7 @@ class StoredSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JournalStep(msgspec.Struct, frozen=True, kw_only=True):
-    """Simultaneous events and the resulting decision (``None`` if the run was cut off before)."""
+    """Simultaneous events and the resulting decision; ``None`` if the run or its settings ended before it."""
 
     number: int
     events: tuple[Event, ...]
@@ -91,7 +91,7 @@ class Journal:
         self.path = path
         self._safe, self._next = True, 0
         self.writes = 0  # count since it was opened
-        self.first = self._read_first()  # the step after which steps are readable: earlier ones were removed
+        self.first = self._read_first()  # the last removed step, 0 for none: later steps are readable
         self._number, self._step, self._kind = self._last_entry()
         select = "SELECT coalesce(max(step), -1) FROM standing WHERE changed"
         # The last step with a change of settings; -1 for none
@@ -132,9 +132,9 @@ class Journal:
         # To read a file with WAL, SQLite creates files next to it. If that fails, for example in an archive or for
         # another user, SQLite reads only files opened as immutable; a journal that is being written has a -wal file
         # next to it.
-        rests = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
-        place = f"{path.absolute().as_uri()}?immutable=1" if rests else path
-        connection = sqlite3.connect(place, uri=rests)
+        immutable = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
+        database = f"{path.absolute().as_uri()}?immutable=1" if immutable else path
+        connection = sqlite3.connect(database, uri=immutable)
         try:
             _set_durability(connection)
             _check_format(connection, path)
@@ -227,7 +227,7 @@ class Journal:
         return self._next
 
     def cut(self, last: int) -> None:
-        """Let the journal start after step ``last`` (a :meth:`cut_point`); :meth:`remove_cut` removes earlier steps."""
+        """Start the journal after step ``last`` (a :meth:`cut_point`); :meth:`remove_cut` removes all steps up to it."""
         clear = "DELETE FROM standing WHERE NOT changed AND step < ?"
         self.change(("INSERT OR REPLACE INTO about VALUES (?, ?)", (_FIRST, str(last))), (clear, (last,)))
         self.first = last
@@ -360,7 +360,7 @@ class Journal:
             raise self._damaged(str(error)) from error
 
     def snapshot_at_first(self) -> StoredSnapshot:
-        """Return the first snapshot of a journal whose first steps were removed."""
+        """Return the snapshot after the last removed step."""
         found = next(self._snapshots(f"WHERE step = {self.first:d}"), None)
         if found is None:
             what = f"has no snapshot after step {self.first}"
@@ -440,8 +440,7 @@ def copy_journal(path: Path, target: Path) -> None:
     except (sqlite3.Error, OSError) as error:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
-        fix = "check the free space and the permission to write there"
-        raise NotAvailable(f"the journal cannot be copied: {error}", where=str(target), fix=fix) from error
+        raise NotAvailable(f"the journal cannot be copied: {error}", where=str(target), fix=_CHECK_SPACE) from error
 
 
 def _sync_folder(folder: Path) -> None:
@@ -456,8 +455,8 @@ def _sync_folder(folder: Path) -> None:
 def complete_file(path: Path, *, restart_log: bool = False) -> None:
     """Move SQLite's write-ahead log into the main file as far as possible, to make a copy of that file complete.
 
-    SQLite does so automatically after 4 MB, which may take days. With ``restart_log`` an empty write follows: it
-    restarts the log, and waits for the disk in place of the next real write.
+    SQLite itself does so only once the log is large, which may take days. With ``restart_log`` an empty write follows:
+    it restarts the log, and waits for the disk in place of the next real write.
     """
     with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()

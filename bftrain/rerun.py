@@ -13,7 +13,7 @@ from bftrain.config import Settings
 from bftrain.deciding.harvester import Harvester
 from bftrain.deciding.objectives import throughput
 from bftrain.errors import BadInput, BftrainError, described
-from bftrain.journal import Journal, JournalStep, damage_remedy
+from bftrain.journal import Journal, JournalStep, StoredSnapshot, damage_remedy
 from bftrain.parts import resolve_admission
 from bftrain.ports import Availability, NotingAdmission, Solver, solver_capabilities
 from bftrain.values.actions import Action
@@ -59,7 +59,7 @@ class RememberingSolver:
         self.recorded: Decision | None = None
 
     def available(self) -> Availability:
-        """Return the availability of the solver."""
+        """Return the availability of the wrapped solver."""
         return self._solver.available()
 
     def solve(self, table: ValueTable, limits: Limits) -> Solution:
@@ -90,7 +90,7 @@ class Rerun:
     def __init__(self, journal: Journal, *, decide_again: bool = True) -> None:
         self._journal = journal
         self._begin = _deciding_harvester if decide_again else _following_harvester
-        self._restarts = {stood.step: stood for stood in journal.restart_snapshots()}
+        self._restarts = {stored.step: stored for stored in journal.restart_snapshots()}
         self._solver, self.harvester = self._begin(journal.settings)
 
     def differences(self) -> Iterator[Difference]:
@@ -101,9 +101,7 @@ class Rerun:
         """Repeat all steps; yield each once the harvester has processed it."""
         first = self._journal.first
         if first:
-            stood = self._journal.snapshot_at_first()
-            self._solver, self.harvester = self._begin(stood.settings)
-            self.harvester.restore(stood.snapshot)
+            self._continue_from(self._journal.snapshot_at_first())
         self._change_settings(first)
         for step in self._journal.steps():
             with readable_errors(self._journal.path, step):
@@ -118,10 +116,13 @@ class Rerun:
             self._change_settings(step.number)
 
     def _change_settings(self, after: int) -> None:
-        stood = self._restarts.get(after)
-        if stood is not None:
-            self._solver, self.harvester = self._begin(stood.settings)
-            self.harvester.restore(stood.snapshot)
+        stored = self._restarts.get(after)
+        if stored is not None:
+            self._continue_from(stored)
+
+    def _continue_from(self, stored: StoredSnapshot) -> None:
+        self._solver, self.harvester = self._begin(stored.settings)
+        self.harvester.restore(stored.snapshot)
 
 
 @contextmanager
@@ -176,12 +177,12 @@ def recover(journal: Journal, settings: Settings) -> Harvester:
     It continues with ``settings``; the journal records a change of settings. For live runs: a restart must
     not wait for solvers, and a later version may continue the journal of an earlier one.
     """
-    stood = journal.latest_snapshot()
-    before = journal.settings if stood is None else stood.settings
+    stored = journal.latest_snapshot()
+    before = journal.settings if stored is None else stored.settings
     _, follower = _following_harvester(before)
-    if stood is not None:
-        follower.restore(stood.snapshot)
-    for step in journal.steps(after=stood.step if stood else 0):
+    if stored is not None:
+        follower.restore(stored.snapshot)
+    for step in journal.steps(after=stored.step if stored else 0):
         with readable_errors(journal.path, step):
             follower.absorb(*step.events)
             if step.decision is not None:
