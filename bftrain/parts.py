@@ -1,8 +1,7 @@
-"""Parts by name: objectives, admissions and metrics, registered or from a Python file as ``path/to/file.py:name``.
+"""Parts by name: objectives, admissions, policies and metrics, registered or from a file as ``path/to/file.py:name``.
 
-The name of an admission may carry settings: ``load`` is the plain name, ``load=1.5`` sets its first
-parameter, and ``load,factor=1.5,demand=max`` sets parameters by name. The whole is one text, which fits
-into any setting.
+The name of an admission or policy may carry settings: ``load`` is the plain name, ``load=1.5`` sets its first
+setting, and ``load,factor=1.5,demand=max`` sets several by name.
 
 A metric is a function of a run that returns one number under the function's name, or an object with ``name``,
 ``figures`` (the labels of its numbers) and ``measure(run)``. Its numbers are listed with the built-in metrics.
@@ -36,6 +35,7 @@ from bftrain.errors import (
     suggestion,
 )
 from bftrain.ports import Admission, Metric, Objective, SharingPolicy
+from bftrain.values.checks import repeated
 from bftrain.values.sharing import Entity
 
 ENTITIES: Final = "entities"  # admissions with a parameter of this name receive the entities
@@ -263,8 +263,7 @@ class MeasuredFigures(NamedTuple):
 def metrics_of(text: str) -> tuple[Metric, ...]:
     """Return the metrics listed in ``text``, separated by commas: registered names, or ``FILE.py:NAME``."""
     found = tuple(resolve_metric(name.strip()) for name in text.split(",")) if text else ()
-    names = figures_of(found)
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = repeated(figures_of(found))
     if twice is not None:
         raise BadInput(f"two metrics have a number called '{twice}'", where="metrics", fix="omit one")
     return found
@@ -285,7 +284,7 @@ def resolve_metric(name: str, given: object = None) -> Metric:
 
 
 def measured(metric: Metric, run: object) -> dict[str, float | None]:
-    """Measure a run; numbers may be infinite or NaN."""
+    """Return the numbers of a run by label; they may be infinite or NaN."""
     where = f"metric '{metric.name}'"
     try:
         given = dict(metric.measure(run))

@@ -12,6 +12,7 @@ from bftrain import toml_io
 from bftrain.errors import BadConfig, BadInput, UnknownName
 from bftrain.files import CsvFile, by_suffix, check_replaceable, existing, head_of, whole_file, whole_text
 from bftrain.taskfiles.records import COLUMNS, COUNTS, NUMBERS, record_of, tasks_of
+from bftrain.values.checks import repeated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -116,8 +117,8 @@ def _csv_records(path: Path) -> Iterator[tuple[str, Record]]:
     for column in header:
         if column not in COLUMNS:
             raise UnknownName.among("column of a task file", column, COLUMNS, where=rows.where)
-        if header.count(column) > 1:
-            raise BadInput(f"the column '{column}' occurs twice", where=rows.where)
+    if twice := repeated(header):
+        raise BadInput(f"the column '{twice}' occurs twice", where=rows.where)
     for cells in rows.rows():
         if len(cells) != len(header):
             what = f"the row has {len(cells)} cells, the header {len(header)}"

@@ -9,6 +9,7 @@ from bftrain.errors import BadInput, UnknownName
 from bftrain.files import check_replaceable, whole_file, whole_text
 from bftrain.taskfiles.files import MADE_BY, is_own_tasks
 from bftrain.taskfiles.records import Profile, batch_of, batch_record, curve_of, spread_of, spread_record
+from bftrain.values.checks import repeated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,10 +28,8 @@ def load_profiles(path: Path) -> tuple[Profile, ...]:
     if document or not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise BadInput("must contain only [[profile]] tables", where=str(path), fix=_FIX)
     found = [_profile(row, f"{path}: profile {number}") for number, row in enumerate(rows, start=1)]
-    twice = next(
-        (each.name for place, each in enumerate(found) if each.name in {one.name for one in found[:place]}), ""
-    )
-    if twice:
+    twice = repeated([profile.name for profile in found])
+    if twice is not None:
         raise BadInput(f"'{twice}' occurs twice", where=str(path), fix="give every profile a name of its own")
     return tuple(found)
 
@@ -42,10 +41,10 @@ def save_profiles(profiles: Iterable[Profile], path: Path) -> None:
     for each in profiles:
         row: dict[str, object] = {"name": each.name, "nodes": each.curve.nodes, "rate": each.curve.rate}
         row |= {key: getattr(each, key) for key in (*_COSTS, "source")}
-        batch: dict[str, object] = {} if each.batch is None else {"batch": batch_record(each.batch)}
+        tables: dict[str, object] = {} if each.batch is None else {"batch": batch_record(each.batch)}
         if each.spread is not None:
-            batch["spread"] = spread_record(each.spread)
-        rest = "".join(f"{key} = {toml_io.value(value)}\n" for key, value in batch.items())
+            tables["spread"] = spread_record(each.spread)
+        rest = "".join(f"{key} = {toml_io.value(value)}\n" for key, value in tables.items())
         parts.append("\n[[profile]]\n" + toml_io.table(row) + rest)
     with whole_file(path) as file:
         file.write("".join(parts).encode())
