@@ -27,9 +27,7 @@ from bftrain.values.sharing import Shares, SharingProblem, SharingTask
 from bftrain.values.solution import Limits, Solution
 from bftrain.values.table import ValueTable
 
-_PLACED: Final = "consolidated"  # default placement if racks are known
-_ROUNDS_HORIZON_S: Final = 86_400.0  # any number, with which costs of tasks stay as declared
-_PLACEMENT: Final = "neighbours"  # placement with the smallest losses where nodes have names
+_ROUNDS_HORIZON_S: Final = 86_400.0  # any number: only a horizon of auto fits the costs of tasks
 
 
 def build_harvester(
@@ -51,7 +49,7 @@ def build_harvester(
     (Start(nodes=('n1', 'n2'), task='a'),)
     """
     chosen = solver or solver_of(settings)
-    settings = _as_policies_need(settings)
+    settings = _policy_settings(settings)
     wanted = objective or resolve_objective(settings.objective)
     asked = objective_capabilities(wanted)
     if not asked.solved_by(solver_capabilities(chosen)):
@@ -84,8 +82,8 @@ def solver_of(settings: Settings) -> Solver:
     return made
 
 
-def _as_policies_need(settings: Settings) -> Settings:
-    """Return the settings with which a policy of rounds alone decides, if they name one."""
+def _policy_settings(settings: Settings) -> Settings:
+    """Return the settings; if they name a policy of rounds, with the values that let it decide alone."""
     if not (isinstance(settings, LiveSettings) and settings.policy):
         return settings
     return msgspec.structs.replace(
@@ -100,8 +98,8 @@ def _as_policies_need(settings: Settings) -> Settings:
 
 def _placement(settings: Settings) -> Placement:
     """Return the placement of the settings, with the known places if it uses places."""
-    usual = _PLACED if settings.racks else _PLACEMENT
-    found: Placement = registry.load("placement", usual if settings.placement == AUTO else settings.placement)
+    default = "consolidated" if settings.racks else "neighbours"
+    found: Placement = registry.load("placement", default if settings.placement == AUTO else settings.placement)
     if not isinstance(found, ConsolidatedPlacement):
         return found
     return type(found)((rack_of(settings.racks), host_of) if settings.racks else (host_of,))
@@ -224,9 +222,7 @@ def notes_on(problem: AllocationProblem) -> Iterator[str]:
 
 
 _ROUNDING: Final = 1e-6  # relative
-
-
-_Fault = tuple[str, str]  # the problem and the fix
+_Problem = tuple[str, str]  # with shares: text, and fix
 
 
 def check_shares(found: object, problem: SharingProblem, where: str) -> Shares:
@@ -234,13 +230,13 @@ def check_shares(found: object, problem: SharingProblem, where: str) -> Shares:
     if not isinstance(found, Shares):
         raise BrokenPlugin(f"gave {type(found).__name__}", where=where, fix="return bftrain.values.sharing.Shares")
     tasks = {task.name: task for task in problem.tasks}
-    for faults in (_of_entries(found, tasks), _of_parts(found, tasks, problem), _of_sums(found, tasks, problem)):
-        for what, fix in faults:
+    for problems in (_of_entries(found, tasks), _of_parts(found, tasks, problem), _of_sums(found, tasks, problem)):
+        for what, fix in problems:
             raise BrokenPlugin(what, where=where, fix=fix)
     return found
 
 
-def _of_entries(found: Shares, tasks: Mapping[str, SharingTask]) -> Iterator[_Fault]:
+def _of_entries(found: Shares, tasks: Mapping[str, SharingTask]) -> Iterator[_Problem]:
     fix = f"give one entry to each of the {len(tasks)} tasks"
     for name, given in (("shares", found.shares), ("speeds", found.speeds)):
         for task in sorted(set(given) ^ tasks.keys()):
@@ -250,7 +246,7 @@ def _of_entries(found: Shares, tasks: Mapping[str, SharingTask]) -> Iterator[_Fa
             yield (f"gave task '{task}' the speed {speed!r}", "give finite numbers of at least 0")
 
 
-def _of_parts(found: Shares, tasks: Mapping[str, SharingTask], problem: SharingProblem) -> Iterator[_Fault]:
+def _of_parts(found: Shares, tasks: Mapping[str, SharingTask], problem: SharingProblem) -> Iterator[_Problem]:
     for names, parts in _combinations(found):
         pair = " and ".join(f"'{name}'" for name in names)
         nodes = {tasks[name].nodes if name in tasks else None for name in names}
@@ -263,7 +259,7 @@ def _of_parts(found: Shares, tasks: Mapping[str, SharingTask], problem: SharingP
                 yield (f"gave {pair} the share {part!r} of '{kind}'", "give finite numbers of at least 0")
 
 
-def _of_sums(found: Shares, tasks: Mapping[str, SharingTask], problem: SharingProblem) -> Iterator[_Fault]:
+def _of_sums(found: Shares, tasks: Mapping[str, SharingTask], problem: SharingProblem) -> Iterator[_Problem]:
     time, used = dict.fromkeys(tasks, 0.0), dict.fromkeys(problem.nodes, 0.0)
     for names, parts in _combinations(found):
         for name in names:

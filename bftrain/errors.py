@@ -62,7 +62,7 @@ class BadValue(BadInput, ValueError):
 
 
 class BadObjective(BadInput):
-    """An objective or metric raised an error or returned an invalid value; no other solver can help."""
+    """An objective raised an error or returned an invalid value; no other solver can help."""
 
 
 class BadConfig(BadInput):
@@ -150,7 +150,7 @@ _LONGEST_LINE: Final = 120
 
 
 def raised(error: BaseException) -> str:
-    """Return the exception's type, and its place in code outside bftrain, if any."""
+    """Return ``raised TYPE: MESSAGE``, with the place of the exception in code outside bftrain, if any."""
     return f"raised {described(error)}"
 
 

@@ -44,7 +44,7 @@ def existing(path: Path) -> Path:
 
 
 def check_unpacked(unpacked: int, packed: int, *, where: str, fix: str) -> None:
-    """Raise an error if a file unpacks to far more than logs of its size do, before memory or hours are spent."""
+    """Raise an error if a packed file unpacks to suspiciously many bytes, before memory or hours are spent."""
     most = max(UNPACKED_BYTES, UNPACKED_RATIO * packed)
     if unpacked > most:
         what = f"unpacks to more than {most:,} bytes, suspicious for a file of {packed:,}"

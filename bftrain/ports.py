@@ -187,7 +187,7 @@ class Metric(NamedPart, Protocol):
         """The labels of its numbers, equal for every run."""
 
     def measure(self, run: Any) -> Mapping[str, object]:  # noqa: ANN401 - a bftrain_replay.run.result.ReplayResult
-        """Return a number of ``run`` for each of the names, ``None`` for unknown ones."""
+        """Return a number of ``run`` for each of ``figures``, ``None`` for unknown numbers."""
 
 
 class Placement(Protocol):

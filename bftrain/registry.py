@@ -146,7 +146,7 @@ BUILT_IN: Final[Mapping[Port, Mapping[str, str]]] = {
         },
     },
     "metric": {},
-    # A factory
+    # A factory; its parameters, if any, may be set in the policy's name
     "rounds": {
         **{name: f"bftrain_replay.rounds.round_policy:{name}" for name in ("fifo", "las", "srtf")},
         "tiresias": "bftrain_replay.rounds.published_policies:Tiresias",
@@ -246,7 +246,7 @@ def load(port: Port, name: str) -> Any:  # noqa: ANN401 - see RegisteredPart.loa
 
 
 def round_solver() -> Any:  # noqa: ANN401 - a factory of solvers
-    """Load the factory of the solver that asks a policy of rounds; its argument are the settings."""
+    """Load the factory of the solver that asks a policy of rounds; its argument is the settings."""
     return RegisteredPart(port="rounds", name="solver", target=_ROUND_SOLVER, origin="bftrain").load()
 
 

@@ -1,4 +1,4 @@
-"""Handling of Ctrl-C and SIGTERM during long commands: completed work is kept."""
+"""Handling of Ctrl-C, SIGTERM and a closed terminal during long commands: completed work is kept."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def unterminated() -> AbstractContextManager[None]:
 
 @contextmanager
 def interruption(*, message: bool = True) -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether Ctrl-C was pressed; a second Ctrl-C interrupts as usual.
+    """Yield a function that returns whether a stop was requested; a second Ctrl-C interrupts as usual.
 
-    The first signal prints ``message``, because the current step, for example user code, may
-    take long. SIGTERM acts like the first signal: batch systems send it at a job's time limit.
+    Requests are Ctrl-C, SIGTERM (batch systems send it at a job's time limit) and SIGHUP. With ``message``, the first
+    Ctrl-C prints how to stop immediately, because the current step, for example user code, may take long.
     """
     pressed = False
 
@@ -49,7 +49,7 @@ def interruption(*, message: bool = True) -> Iterator[Callable[[], bool]]:
                 with suppress(OSError):  # not through a stream: the handler may have interrupted a write to it
                     os.write(_STDERR, _STOPPING)
 
-    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # otherwise a closed terminal is like SIGTERM
+    nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # the command must survive a closed terminal
     numbers = (signal.SIGINT, signal.SIGTERM) if nohup else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, press) for number in numbers}
     try:
@@ -61,7 +61,7 @@ def interruption(*, message: bool = True) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def blocked_signals() -> Iterator[None]:
-    """Block Ctrl-C and SIGTERM while their handler is being imported, which unblocks them itself."""
+    """Block Ctrl-C and SIGTERM until their handler is installed; the installing code unblocks them."""
     both = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, both)
     try:

@@ -40,7 +40,8 @@ from bftrain.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# New objects; Python's 700 look for unused ones 120 times while modules are imported, and 50,000 once in most replays
+# New objects before a garbage collection. With Python's 700, imports alone lead to 120 collections; with 50,000, most
+# replays have one
 _COLLECT_AFTER: Final = 200_000
 
 
@@ -116,19 +117,20 @@ def exit_code_of_command() -> int:
 
 
 _BLAS_THREADS: Final = "OPENBLAS_NUM_THREADS"
-_OWN_CODE: Final = ("bftrain_datasets.", "bftrain_replay.")  # commands without third-party code
+_ONE_THREAD_SUFFICES: Final = ("bftrain_datasets.", "bftrain_replay.")  # packages of commands that do not train
 
 
 @contextmanager
 def _one_thread(arguments: list[str]) -> Iterator[None]:
-    """Limit numpy's linear algebra to one thread in commands without third-party code.
+    """Limit numpy's linear algebra to one thread in commands that do not train.
 
     Its other threads, one per processor, spin for a tenth of a second before they sleep, without any work.
     """
     renaming = renaming_of(arguments)
     name = next(iter(renaming.arguments if renaming else arguments), "")
     entry = COMMANDS.get(name)
-    if entry is None or not entry.place.startswith(_OWN_CODE) or os.environ.keys() & {_BLAS_THREADS, "OMP_NUM_THREADS"}:
+    chosen = os.environ.keys() & {_BLAS_THREADS, "OMP_NUM_THREADS"}
+    if entry is None or chosen or not entry.place.startswith(_ONE_THREAD_SUFFICES):
         yield
         return
     os.environ[_BLAS_THREADS] = "1"

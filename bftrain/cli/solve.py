@@ -117,7 +117,7 @@ def command(  # noqa: PLR0913 - one parameter an option
 
 
 def _has_kinds(data: bytes) -> bool:
-    """Return whether a problem counts nodes by kind; false for unreadable problems, which are reported elsewhere."""
+    """Return whether a problem counts nodes by kind; false for unreadable problems, which the caller reports."""
     from bftrain.errors import BadInput
     from bftrain.values import wire
 
