@@ -222,7 +222,7 @@ def notes_on(problem: AllocationProblem) -> Iterator[str]:
 
 
 _ROUNDING: Final = 1e-6  # relative
-_Problem = tuple[str, str]  # with shares: text, and fix
+_Problem = tuple[str, str]  # the text of a problem with shares, and the fix
 
 
 def check_shares(found: object, problem: SharingProblem, where: str) -> Shares:

@@ -227,7 +227,7 @@ class Journal:
         return self._next
 
     def cut(self, last: int) -> None:
-        """Start the journal after step ``last`` (a :meth:`cut_point`); :meth:`remove_cut` removes all steps up to it."""
+        """Let the journal start after step ``last``, a :meth:`cut_point`; :meth:`remove_cut` removes steps up to it."""
         clear = "DELETE FROM standing WHERE NOT changed AND step < ?"
         self.change(("INSERT OR REPLACE INTO about VALUES (?, ?)", (_FIRST, str(last))), (clear, (last,)))
         self.first = last

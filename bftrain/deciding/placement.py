@@ -63,7 +63,7 @@ grouped = GroupedPlacement()
 
 
 _NUMBER: Final = re.compile(r"(\d+)")
-_NUMBERS: Final = 3  # so many last numbers of a name count; earlier numbers are treated as letters
+_NUMBERS: Final = 3  # number of last numbers in a name that count; earlier numbers are treated as letters
 _BASE: Final = 1000  # distance of two nodes whose second-last numbers differ by 1
 _SPAN: Final = _BASE**_NUMBERS  # range of the positions of nodes with equal letters
 

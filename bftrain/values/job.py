@@ -16,7 +16,7 @@ _VARIABLE: Final = wire.pattern_of("a name without '='", "^[^=]+$")
 _LARGEST_EXIT_CODE: Final = 125  # shells use larger codes for commands that could not run or were killed
 _TRY_AGAIN: Final = 75  # exit code of programs that want to be restarted later
 _MOST_WORKERS: Final = 65_536  # per node
-_LETTERS: Final = 100_000  # of all arguments, setup lines and variables of a job together
+_LETTERS: Final = 100_000  # limit of all arguments, setup lines and variables of a job together
 
 
 def said(words: str, *, schema: dict[str, Any] | None = None, **bounds: Any) -> msgspec.Meta:  # noqa: ANN401 - of Meta

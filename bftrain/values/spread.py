@@ -11,7 +11,7 @@ import numpy as np
 from bftrain.values import checks
 from bftrain.values.curve import ANY_KIND, SpeedCurve
 
-_LEAST_PLACES: Final = 2  # on a single place, a task is not spread
+_LEAST_PLACES: Final = 2  # a task on a single place is not spread
 
 
 class SpreadSpeed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):

@@ -35,9 +35,10 @@ from bftrain_solvers.value_grid import cleared, lopsided
 _SAME_SLOPE: Final = 1e-14
 # Allowed loss of a goal while the next goal breaks its ties, relative to the optimum
 _KEPT = 1e-9
-# A plan is proven optimal if bound and value differ by less, relative to the larger of them
+# A plan is proven optimal if bound and value differ by less than _PROVEN, relative to the larger of them, or by less
+# than _ROUNDING, relative to the largest coefficient: both may be 0 apart from rounding
 _PROVEN = 1e-9
-_ROUNDING = 1e-15  # or by less than this, relative to the largest coefficient, because both may be 0 but for rounding
+_ROUNDING = 1e-15
 _LEAST_S: Final = 1e-6  # limits must be positive
 
 
