@@ -111,7 +111,7 @@ def load(path: Path, kind: type[S]) -> S:
         only_replays = data.pop(REPLAY, {})
         if not isinstance(only_replays, dict):
             what = f"{REPLAY} must be a table, not {only_replays!r:.60}"
-            raise BadConfig(what, where=_line(str(path), text, REPLAY), fix=f"write [{REPLAY}]")
+            raise BadConfig(what, where=_place(str(path), text, (REPLAY,)), fix=f"write [{REPLAY}]")
         if kind is not Settings:
             data |= only_replays
     return from_mapping(data, kind, where=str(path), text=text)
@@ -131,22 +131,29 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def from_mapping(
-    data: Mapping[str, object], kind: type[S], *, where: str, text: str = "", beside: Collection[str] = ()
+    data: Mapping[str, object],
+    kind: type[S],
+    *,
+    where: str,
+    text: str = "",
+    table: str = "",
+    beside: Collection[str] = (),
 ) -> S:
-    """Convert parsed TOML to ``kind``; ``text`` is the source, for line numbers.
+    """Convert parsed TOML to ``kind``. Line numbers in errors come from the source ``text`` with ``data`` in ``table``.
 
     ``beside`` contains further keys of the same table that were removed from ``data``.
     """
+    above = (table,) if table else ()
     known = [field.encode_name for field in msgspec.structs.fields(kind)]
     for key in data:
         if key not in known:
             fix = suggestion(key, {*known, *beside})
-            raise BadConfig(f"unknown key '{key}'", where=_line(where, text, key), fix=fix)
+            raise BadConfig(f"unknown key '{key}'", where=_place(where, text, (*above, key)), fix=fix)
     try:
         return wire.convert(data, kind)
     except BadInput as error:
-        culprit = next((key for key in data if re.search(rf"(^|[`.]){key}\b", error.what)), "")
-        raise BadConfig(error.what, where=_line(where, text, culprit)) from error
+        culprits = [key for key in data if re.search(rf"(^|[`.]){key}\b", error.what)]
+        raise BadConfig(error.what, where=_place(where, text, (*above, *culprits[:1]))) from error
 
 
 def dump(settings: msgspec.Struct) -> str:
@@ -158,13 +165,10 @@ def dump(settings: msgspec.Struct) -> str:
     return toml_io.table(plain)
 
 
-def _line(where: str, text: str, key: str) -> str:
-    if not key:
-        return where
-    for number, line in enumerate(text.splitlines(), start=1):
-        if re.match(rf"\s*(\[+\s*)?[\"']?{re.escape(key)}[\"']?\s*[=.\]]", line):
-            return f"{where}:{number}"
-    return where
+def _place(where: str, text: str, path: tuple[str, ...]) -> str:
+    """Return ``where`` with the line that sets ``path``, which may also be a setting of replays in their own table."""
+    line = line_of(text, path) or (line_of(text, (REPLAY, *path)) if path else 0)
+    return f"{where}:{line}" if line else where
 
 
 def line_of(text: str, path: tuple[str | int, ...]) -> int:
@@ -176,18 +180,19 @@ def line_of(text: str, path: tuple[str | int, ...]) -> int:
     table: tuple[str | int, ...] = ()
     counts: Counter[tuple[str | int, ...]] = Counter()  # tables of the same name
     for number, line in enumerate(text.splitlines(), start=1):
-        said = _keys_in(line) or _keys_in(f"{line.partition('=')[0]}= 0")  # a value over several lines
+        keys = _keys_in(line) or _keys_in(f"{line.partition('=')[0]}= 0")  # a value over several lines
         if line.lstrip().startswith("["):
-            table = max(said, key=len, default=())
+            table = max(keys, key=len, default=())
+            keys = [table]
             if line.lstrip().startswith("[["):
                 counts[table] += 1
                 table = (*table, counts[table] - 1)
-            said = [table]
+                keys.append(table)
         else:
-            said = [(*table, *each) for each in said]
-        for each in said:
-            if most < len(each) <= len(path) and path[: len(each)] == each:
-                best, most = number, len(each)
+            keys = [(*table, *key) for key in keys]
+        for key in keys:
+            if most < len(key) <= len(path) and path[: len(key)] == key:
+                best, most = number, len(key)
     return best
 
 
@@ -244,15 +249,11 @@ class _SharesSource(msgspec.Struct, frozen=True):
     def check_keys(self, keys: tuple[str, ...], data: Collection[str], known: Collection[str]) -> None:
         for key in data:
             if key not in known:
-                where = ": ".join([self._place((*keys, key)), *([".".join(keys)] if keys else [])])
+                where = ": ".join([_place(self.path, self.text, (*keys, key)), *([".".join(keys)] if keys else [])])
                 raise BadConfig(f"unknown key '{key}'", where=where, fix=suggestion(key, known))
 
     def refuse(self, keys: tuple[str, ...], what: str) -> NoReturn:
-        raise BadConfig(what, where=f"{self._place(keys)}: {'.'.join(keys)}", fix=_FIXES[keys[0]])
-
-    def _place(self, keys: tuple[str, ...]) -> str:
-        line = line_of(self.text, keys)
-        return f"{self.path}:{line}" if line else self.path
+        raise BadConfig(what, where=f"{_place(self.path, self.text, keys)}: {'.'.join(keys)}", fix=_FIXES[keys[0]])
 
 
 def _entity(source: _SharesSource, name: str, given: object) -> Entity:

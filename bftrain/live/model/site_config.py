@@ -374,7 +374,7 @@ def load(path: Path, *, to_run: bool = False) -> SiteSettings:
     _make_absolute(data, path.absolute().parent)
     for name, kind in _TABLES.items():
         if isinstance(data.get(name), dict):  # one at a time, so errors about unknown keys have a line and a suggestion
-            config.from_mapping(data[name], kind, where=str(path), text=text)
+            config.from_mapping(data[name], kind, where=str(path), text=text, table=name)
     settings = config.from_mapping(data, SiteSettings, where=str(path), text=text)
     if to_run and "scheduler" not in data:  # an unfinished file must not train on the machine where it is tried
         fix = 'add [scheduler] with a name such as "slurm", or "local" to train on this machine'

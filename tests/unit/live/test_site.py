@@ -169,6 +169,11 @@ def test_what_is_wrong_is_named_with_its_file(text: str, words: str, tmp_path: P
     assert words in str(raised.value)
 
 
+def test_a_wrong_key_is_named_with_its_line_in_its_own_table(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match=r"toml:4: unknown key 'port'"):
+        load(written(tmp_path, "[agents]\nport = 1\n[keep]\nport = 1\n"))
+
+
 def test_a_file_without_a_scheduler_does_not_train_on_the_machine_where_it_is_tried(tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match=r"names no scheduler \(add \[scheduler\]"):
         load(written(tmp_path, 'name = "physics"\n'), to_run=True)
