@@ -59,7 +59,8 @@ class CompiledKnapsack:
         return None if declined else sizes.tolist()
 
 
-def _load() -> ctypes.PyDLL | None:
+@cache
+def compiled_library() -> ctypes.PyDLL | None:
     """Return the library, or ``None`` if no library matches these sources and this machine."""
     if os.environ.get(NO_COMPILED, "0") not in ("", "0"):
         return None
@@ -67,9 +68,6 @@ def _load() -> ctypes.PyDLL | None:
         return ctypes.PyDLL(str(library_file()))
     except OSError:
         return None
-
-
-compiled_library = cache(_load)
 
 
 def compiled_function(name: str) -> Callable[..., int] | None:
@@ -118,7 +116,7 @@ class CompiledStruct(ctypes.Structure):
 @cache
 def compiled_knapsack() -> CompiledKnapsack | None:
     """Return the compiled knapsack, or ``None`` if the library is missing."""
-    library = _load()
+    library = compiled_library()
     return None if library is None else CompiledKnapsack(library)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from bftrain_solvers.knapsack import library_file
 from bftrain_solvers.knapsack.best_sizes import best_sizes_with_numpy
-from bftrain_solvers.knapsack.compiled_knapsack import CompiledKnapsack, compiled_knapsack, why_numpy
+from bftrain_solvers.knapsack.compiled_knapsack import CompiledKnapsack, compiled_knapsack, compiled_library, why_numpy
 from tests.helpers.knapsack_problems import KnapsackProblem, random_problem
 
 
@@ -116,7 +116,7 @@ def test_the_environment_can_switch_it_off(
 ) -> None:
     assert compiled is not None
     monkeypatch.setenv("BFTRAIN_NO_COMPILED", value)
-    assert (compiled_knapsack.__wrapped__() is not None) == used
+    assert (compiled_library.__wrapped__() is not None) == used
     assert (why_numpy() == ("BFTRAIN_NO_COMPILED is set", "unset BFTRAIN_NO_COMPILED")) != used
 
 
@@ -139,12 +139,12 @@ def test_a_library_of_other_sources_is_never_used(
     before = library_file.compile_library()
     assert before == library_file.library_file()
     before.write_text("no library")
-    assert compiled_knapsack.__wrapped__() is None
+    assert compiled_library.__wrapped__() is None
     assert "cannot be loaded here" in why_numpy()[0]
     library_file.compile_library()  # once more
-    assert compiled_knapsack.__wrapped__() is not None
+    assert compiled_library.__wrapped__() is not None
     (sources / "knapsack.h").write_text((sources / "knapsack.h").read_text() + "\n/* changed */\n")
-    assert compiled_knapsack.__wrapped__() is None
+    assert compiled_library.__wrapped__() is None
     assert why_numpy() == (
         "its C code is newer than the compiled library",
         "run pip install -e . in the checkout once more",
@@ -153,7 +153,7 @@ def test_a_library_of_other_sources_is_never_used(
     after = library_file.compile_library()
     assert after == library_file.library_file() != before
     assert list(sources.glob("*.so")) == [after]  # and nothing else is left
-    assert compiled_knapsack.__wrapped__() is not None
+    assert compiled_library.__wrapped__() is not None
 
 
 def test_inexact_flags_of_a_compiler_leave_the_arithmetic_of_the_process_alone(
@@ -174,7 +174,7 @@ def test_a_compiler_that_fails_leaves_nothing(sources: Path, monkeypatch: pytest
     with pytest.raises(FileNotFoundError):
         library_file.compile_library()
     assert {file.suffix for file in sources.iterdir()} == {".c", ".h"}
-    assert compiled_knapsack.__wrapped__() is None
+    assert compiled_library.__wrapped__() is None
     reason, fix = why_numpy()
     assert reason == "it has no compiled code"
     assert "pip install -v" in fix
