@@ -239,14 +239,15 @@ class Combinations:
         return self.of_classes(checked_weights(self.columns))
 
     def worth_of(self, worth: Floats) -> Floats:
-        """Return the worth of a second of each combination; ``worth`` is per sample, by task and kind."""
-        of_task = worth * self.largest[:, None]
+        """Return the worth of a second of each combination; ``worth`` is per sample, by class and by kind (or equal)."""
+        shape = self.largest.size, self.columns.market.counts.size
+        of_task = np.broadcast_to(worth * self.largest[:, None], shape)
         other = np.where(self.other >= 0, of_task[self.other, self.kind] * self.other_speed, 0.0)
         each: Floats = of_task[self.one, self.kind] * self.speed + other
         return each
 
     def sum_of(self, worth: Floats) -> tuple[Floats, float]:
-        """Maximise the sum of ``worth`` of a sample (by task and kind) times speeds."""
+        """Maximise the sum of ``worth`` times speeds; see :meth:`worth_of`."""
         each = self.worth_of(worth)
         scale = float(each.max(initial=0.0)) or 1.0
         times, value = self.best(each / scale)
@@ -346,16 +347,11 @@ def _fifo(combinations: Combinations) -> tuple[Floats, float]:
     ages = np.array([task.age_s for task in combinations.columns.tasks])
     turn = np.empty(ages.size)
     turn[np.argsort(-ages, kind="stable")] = np.arange(ages.size, 0, -1)
-    return combinations.sum_of(
-        np.repeat((turn / combinations.largest)[:, None], combinations.columns.market.counts.size, 1)
-    )
+    return combinations.sum_of((turn / combinations.largest)[:, None])
 
 
 def _throughput(combinations: Combinations) -> tuple[Floats, float]:
-    columns = combinations.columns
-    return combinations.sum_of(
-        np.repeat(combinations.of_classes(columns.weights)[:, None], columns.market.counts.size, 1)
-    )
+    return combinations.sum_of(combinations.of_classes(combinations.columns.weights)[:, None])
 
 
 def _cost(combinations: Combinations) -> tuple[Floats, float]:
