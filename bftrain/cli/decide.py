@@ -56,14 +56,13 @@ def command(events: IO[bytes], journal_path: Path | None, config: Path | None, o
     if journal_path is None:
         _process_lines(build_harvester(settings), None, events, out)
         return
-    from bftrain import parts
     from bftrain.journal import Journal
-    from bftrain.parts import absolute_name
+    from bftrain.parts import absolute_admission, absolute_name
     from bftrain.rerun import restore
 
     # A journal may be read later from another folder
     settings = replace(
-        settings, objective=absolute_name(settings.objective), admission=parts.absolute_admission(settings.admission)
+        settings, objective=absolute_name(settings.objective), admission=absolute_admission(settings.admission)
     )
     if not journal_path.exists():
         harvester = build_harvester(settings)  # Settings are checked before the journal is created

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec.structs import asdict, fields
+from msgspec.structs import fields
 
 from bftrain.errors import BadInput, BadValue, UnknownName
 from bftrain.ranges import size_range
@@ -17,7 +17,7 @@ from bftrain.values.batch_scaling import BatchScaling
 from bftrain.values.curve import SpeedCurve
 from bftrain.values.job import Run
 from bftrain.values.resources import ResourceSpeeds
-from bftrain.values.spread import SpreadSpeed, SpreadSpeeds
+from bftrain.values.spread import SpreadSpeeds
 from bftrain.values.task import TaskSpec
 
 T = TypeVar("T")
@@ -89,8 +89,6 @@ OF_THE_RUN: Final = ("launcher", "script", "command", "args", *Run.__struct_fiel
 ON_THE_CALENDAR: Final = "deadline"
 KEYS: Final = (*COLUMNS, "nodes", ON_THE_CALENDAR, *OF_THE_RUN)
 _DEFAULTS: Final[Mapping[str, object]] = {field.name: field.default for field in fields(TaskSpec)}
-_SPREAD_DEFAULTS: Final[Mapping[str, object]] = {field.name: field.default for field in fields(SpreadSpeed)}
-_BATCH_DEFAULTS: Final[Mapping[str, object]] = {field.name: field.default for field in fields(BatchScaling)}
 CURVE_REMEDY: Final = "write curve = { nodes = [1, 2, 4], rate = [100.0, 190.0, 370.0] }"
 CURVES_REMEDY: Final = (
     "write curves = { v100 = { nodes = [1, 2], rate = [9.0, 17.0] }, k80 = { nodes = [1], rate = [2.0] } }"
@@ -173,7 +171,12 @@ def resources_record(resources: ResourceSpeeds) -> dict[str, Any]:
 
 def batch_record(batch: BatchScaling) -> dict[str, Any]:
     """Describe batches by their keys; defaults are omitted."""
-    return {key: value for key, value in asdict(batch).items() if value != _BATCH_DEFAULTS[key]}
+    return _without_defaults(batch)
+
+
+def _without_defaults(value: msgspec.Struct) -> dict[str, Any]:
+    defaults = {field.name: field.default for field in fields(value)}
+    return {key: item for key, item in wire.plain(value).items() if item != defaults[key]}
 
 
 def check_keys(record: Mapping[str, Any], where: str) -> None:
@@ -259,10 +262,7 @@ def record_of(task: TaskSpec) -> dict[str, Any]:
 
 def spread_record(spread: SpreadSpeeds) -> object:
     """Describe speeds on more places as briefly as :func:`spread_of` reads them."""
-    speeds = [
-        {key: value for key, value in wire.plain(each).items() if value != _SPREAD_DEFAULTS[key]}
-        for each in spread.speeds
-    ]
+    speeds = [_without_defaults(each) for each in spread.speeds]
     more = {} if spread.per_place is None else {"per_place": spread.per_place}
     if len(speeds) > 1:
         return {**more, "speeds": speeds}
