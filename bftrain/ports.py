@@ -74,7 +74,7 @@ class NamedPart(Protocol):
 
 
 class Availability(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a part can be used here; if not, ``reason`` is the cause and ``fix`` the command that repairs it.
+    """Whether a part can be used here; if not, ``reason`` is the cause and ``fix`` a command or advice.
 
     A usable part may also have a ``reason``: its limitation.
     """

@@ -239,7 +239,10 @@ class Combinations:
         return self.of_classes(checked_weights(self.columns))
 
     def worth_of(self, worth: Floats) -> Floats:
-        """Return the worth of a second of each combination; ``worth`` is per sample, by class and by kind (or equal)."""
+        """Return the worth of a second of each combination.
+
+        ``worth`` is per sample: a row for each class, and a column for each kind or a single one.
+        """
         shape = self.largest.size, self.columns.market.counts.size
         of_task = np.broadcast_to(worth * self.largest[:, None], shape)
         other = np.where(self.other >= 0, of_task[self.other, self.kind] * self.other_speed, 0.0)

@@ -42,8 +42,8 @@ static double dot(const double *a, const double *b, i64 count)
     return (even + odd) + (third + fourth);
 }
 
-/* Set the products of four consecutive lines with one, all four in the time of one where the processor has AVX2.
-   Each sum has the order of `dot`, so the bits are equal. */
+/* Set `products` to the dot products of four lines, which begin `apart` numbers apart, with the line `other`. With AVX2
+   this takes the time of one product. Each sum has the order of `dot`, so the bits are equal. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(NARROW)
 typedef double Four __attribute__((vector_size(32), aligned(8)));
 #define WIDE __builtin_cpu_supports("avx2")
