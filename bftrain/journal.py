@@ -144,7 +144,7 @@ class Journal:
             fix = damage_remedy(path) if head_of(path, 16) == b"SQLite format 3\0" else None
             if not path.stat().st_size:
                 fix = "restore a copy that has its tasks, or delete it to start without tasks"
-                raise BadInput("is empty, and no journal", where=str(path), fix=fix) from error
+                raise BadInput("is empty, not a journal", where=str(path), fix=fix) from error
             raise BadInput(f"is not a journal: {error}", where=str(path), fix=fix) from error
         except BaseException:
             connection.close()

@@ -31,7 +31,7 @@ def expand(text: str) -> list[str]:
         if len(names) > MOST_NODES:
             raise ValueError(f"{text[:60]!r} has more than {MOST_NODES} nodes")
     if not names:
-        raise ValueError("it has no node")
+        raise ValueError("the node set is empty")
     return names
 
 
@@ -72,7 +72,7 @@ def _bounds(part: str, piece: str) -> tuple[int, int, int]:
         raise ValueError(f"{piece[:60]!r} is not a node set")
     low, high = int(first), int(last)
     if low > high:
-        raise ValueError(f"{piece[:60]!r} does not rise")
+        raise ValueError(f"{piece[:60]!r} has a range that does not rise")
     return low, high, len(first)
 
 

@@ -166,8 +166,8 @@ RENAMED: Final[Mapping[Port, Mapping[str, str]]] = {"objective": {"max_min": "ma
 
 # Former parts, and their replacements
 _REMOVED: Final[Mapping[tuple[Port, str], str]] = {
-    ("admission", "campaigns"): "copy examples/admissions/campaigns.py, and name campaigns.py:CampaignAdmission",
-    ("metric", "campaigns"): "copy examples/metrics/campaigns.py, and name campaigns.py:metric",
+    ("admission", "campaigns"): "copy examples/admissions/campaigns.py, and write campaigns.py:CampaignAdmission",
+    ("metric", "campaigns"): "copy examples/metrics/campaigns.py, and write campaigns.py:metric",
 }
 
 # Protocols of parts used as registered: an admission, a queue policy or a scheduler is created from settings, a reader

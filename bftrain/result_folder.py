@@ -102,7 +102,7 @@ class FolderLock:
                 if not isinstance(error, BlockingIOError):
                     raise
                 what = f"is in use by {holder if holder.startswith('process ') else 'another process'}"
-                fix = "wait for its end, or name another folder"
+                fix = "wait until it exits, or name another folder"
                 raise UsageError(what, where=str(self._folder), fix=fix) from error
             text = (
                 "its file system has no locks: do not start a second command that writes there before this one finishes"
@@ -275,7 +275,7 @@ def complete_replacement(folder: Path) -> None:
             finish_replacement(folder)
     except PermissionError as error:
         what = f"the command that replaced its result was killed, and you cannot finish that: {error.strerror}"
-        raise BadInput(what, where=str(folder), fix="have its owner run bftrain report on it") from error
+        raise BadInput(what, where=str(folder), fix="ask its owner to run bftrain report on it") from error
 
 
 @contextmanager

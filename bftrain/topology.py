@@ -35,7 +35,8 @@ def load_topology(given: str) -> dict[str, str]:
     if given.startswith(NAMES):
         number = given.removeprefix(NAMES)
         if not (number.isdecimal() and 1 <= int(number) <= _MOST_NUMBERS):
-            raise BadInput(f"{given!r:.40} names no number from 1 to 4", where="--topology", fix="such as names:1")
+            what = f"{given!r:.40} must be {NAMES} and a number from 1 to {_MOST_NUMBERS}"
+            raise BadInput(what, where="--topology", fix="such as names:1")
         return {BY_NAME: number}
     path = Path(given)
     if not path.is_file():

@@ -32,8 +32,8 @@ REMOVED: Final = {
     "task edit": _RESUBMIT,
     **dict.fromkeys(("hooks", "live hooks"), "use bftrain live --example slurm-hook, or pbs-hook, and bftrain status"),
     "live measure": "run python examples/live/measure_waits.py",
-    "live join": "each user runs a live run: bftrain live --config site.toml",
-    "live members": "each user runs a live run, which bftrain status describes",
+    "live join": "each user starts a live run of their own: bftrain live --config site.toml",
+    "live members": "each user starts a live run of their own, which bftrain status describes",
     "journal profiles": "use bftrain journal export --tasks, whose tasks have their measured speeds",
     "journal repair": "put back a backup, or run (umask 077; sqlite3 live.db .recover | sqlite3 new.db)",
 }

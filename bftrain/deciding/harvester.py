@@ -237,7 +237,7 @@ class Harvester:
         for event in events:
             if event.time_s < now:
                 what = f"an event of time {event.time_s:g} came after one of time {now:g}"
-                raise BadInput(what, where=type(event).__name__, fix="hand events in by their time")
+                raise BadInput(what, where=type(event).__name__, fix="pass events in order of time")
             now = event.time_s
         self.time_s = now
         self._changes += 1

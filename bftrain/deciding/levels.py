@@ -77,7 +77,7 @@ class GroupLevels:
     @property
     def no_programme(self) -> str:
         """The reason why no linear programme expresses this; empty if one does."""
-        return "linear programs cannot express groups: use exact" if self.one_kind else ""
+        return "linear programmes cannot express groups: use exact" if self.one_kind else ""
 
     def couple(self, model: CouplingModel) -> None:
         """Add the goals under which all tasks rise together."""

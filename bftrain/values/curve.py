@@ -118,6 +118,8 @@ def _count(text: str, whose: str) -> int:
     digits = text.strip()
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > len(str(MOST_NODES)):
         raise ValueError(f"{text.strip()[:40]!r} is not a number of nodes{whose}")
-    if not 1 <= int(digits) <= MOST_NODES:
-        raise ValueError(f"{int(digits):,} nodes{whose} are {'more than any machine has' if int(digits) else 'none'}")
+    if not int(digits):
+        raise ValueError(f"there must be at least 1 node{whose}")
+    if int(digits) > MOST_NODES:
+        raise ValueError(f"{int(digits):,} nodes{whose} are more than any machine has")
     return int(digits)

@@ -32,7 +32,7 @@ class ResourceSpeeds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if not self.cpus and not self.memory_gb:
             checks.reject(self, "cpus", "and memory_gb are both missing", "give one or both")
         speed = checks.rows(self, "speed")
-        fix = "give a row for each of cpus, with a value for each of memory_gb; one where these are left out"
+        fix = "give a row for each of cpus, with a value for each of memory_gb; a single one for a missing list"
         if len(speed) != max(1, len(self.cpus)):
             checks.reject(self, "speed", f"has {len(speed)} rows for {len(self.cpus)} numbers of cpus", fix)
         for row in speed:

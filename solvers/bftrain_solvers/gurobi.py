@@ -52,7 +52,7 @@ class GurobiSolver(MilpSolver):
             return Availability(
                 ok=False,
                 reason=f"no licence: {error}",
-                fix="put gurobi.lic where https://www.gurobi.com/documentation tells, or set GRB_LICENSE_FILE",
+                fix="save gurobi.lic as https://www.gurobi.com/documentation describes, or set GRB_LICENSE_FILE",
             )
         return Availability(ok=True, version=".".join(map(str, gurobipy.gurobi.version())))
 

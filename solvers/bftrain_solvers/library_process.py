@@ -148,7 +148,7 @@ class LibraryProcess:
             self._limit_wait(until)
             self._channel.sendall(message)
         except TimeoutError:
-            raise WorkerTimeout("the worker takes no problem") from None
+            raise WorkerTimeout("the worker did not read the problem before the deadline") from None
         except ConnectionError:
             raise self._death(process) from None
 

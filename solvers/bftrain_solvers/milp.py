@@ -323,8 +323,8 @@ class MilpSolver(ABC):
             matrix, units = fitted(programme.matrix)
         except NumbersTooFarApart as apart:
             words = (
-                f"the numbers differ by too many orders of magnitude for '{self.name}': {apart}; use exact where it "
-                "knows the objective"
+                f"the numbers differ by too many orders of magnitude for '{self.name}': {apart}; use exact if it "
+                "supports the objective"
             )
             return RawAnswer(termination=Termination.FAILED, words=words)
         goal, *further = (replace(goal, coefficients=np.ldexp(goal.coefficients, units)) for goal in programme.goals)
@@ -364,9 +364,9 @@ def _solution(table: ValueTable, programme: MilpModel, raw: RawAnswer, solver: s
     except Exception as error:
         raise BadObjective(f"total() {raised(error)}", where=where) from error
     if isnan(value):
-        raise BadObjective("total() gave nan", where=where)
+        raise BadObjective("total() returned nan", where=where)
     if not isfinite(value):
-        return Solution.failed(solver, f"gave sizes that are not allowed ({raw.words})", wall_s=wall_s)
+        return Solution.failed(solver, f"returned sizes that are not allowed ({raw.words})", wall_s=wall_s)
     goal = programme.goals[0]
     sure = resolved(programme.matrix, goal.coefficients, goal.constant, value)
     bound = max(raw.bound, value) if raw.bound is not None and sure else None

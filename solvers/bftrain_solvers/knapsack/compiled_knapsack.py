@@ -125,8 +125,8 @@ def why_numpy() -> tuple[str, str]:
     if os.environ.get(NO_COMPILED, "0") not in ("", "0"):
         return f"{NO_COMPILED} is set", f"unset {NO_COMPILED}"
     if library_file().exists():
-        return "its compiled code cannot be loaded here", "install bftrain from its source once more, on this machine"
+        return "its compiled code cannot be loaded here", "install bftrain from its source again, on this machine"
     if other_libraries():
-        return "its C code is newer than the compiled library", "run pip install -e . in the checkout once more"
-    again = "install a C compiler (cc) and then bftrain from its source once more; pip install -v shows the error"
+        return "its C code is newer than the compiled library", "run pip install -e . in the checkout again"
+    again = "install a C compiler (cc) and then bftrain from its source again; pip install -v shows the error"
     return "it has no compiled code", again

@@ -322,8 +322,8 @@ def _over_kinds(
     if cut:
         following = sorted(scores[place, columns[place]] for place in counted)[min(rise.known, len(counted) - 1)]
         words = (
-            f"out of time: the {rise.known} lowest levels are optimal, the following one is {following:.6g} "
-            f"and could be up to {reach:.6g}, higher levels are not proven"
+            f"out of time: the {rise.known} lowest levels are optimal, the next level is {following:.6g} and could "
+            f"reach {reach:.6g}, higher levels are not proven"
         )
     words = "; ".join(filter(None, (words, rest_words)))
     if cut or not proven:

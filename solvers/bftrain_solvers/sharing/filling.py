@@ -42,7 +42,7 @@ def fill(market: ShareDemands, rates: Rates) -> tuple[Floats, str]:
             risen, why = None, str(error)
         if risen is None:
             words = f"{int(rising.sum())} of {len(level)} tasks might rise further by their weights: {why}"
-            return spare_time(market, level, shares), f"{words}; a single program divided the rest"
+            return spare_time(market, level, shares), f"{words}; a single programme divided the rest"
         level = np.minimum(level + rate * risen.height, largest)
         shares, hint = risen.shares, risen.hint
         rises += bool(risen.prices.any())

@@ -152,7 +152,7 @@ def fewest_missed(entries: ShareEntries, needed: Floats, counts: Floats, notes: 
     if found.x is None:
         raise ProgramNotSolved(str(found.message))
     if found.status != 0:
-        notes.append(f"fewer deadlines may be missed: the search stopped after {_LONGEST_S:g} s")
+        notes.append(f"another plan might miss fewer deadlines: the search stopped after {_LONGEST_S:g} s")
     times: Floats = np.maximum(0.0, found.x[:count])
     return times
 
@@ -175,6 +175,8 @@ def needed_speeds(columns: ShareColumns) -> Floats:
 
 MISSED: Final = "deadlines that could be met and are missed"
 allox: Final = SharingRule("allox", "mean completion time of waiting tasks, in seconds", _allox, needs_work=True)
-strategy_proof: Final = SharingRule("strategy-proof", "the smallest part of its proportional share", _strategy_proof)
+strategy_proof: Final = SharingRule(
+    "strategy-proof", "smallest fraction that a task gets of its proportional share", _strategy_proof
+)
 deadlines: Final = SharingRule("deadlines", MISSED, _deadlines)
 cost_deadlines: Final = SharingRule("cost-deadlines", MISSED, _cost_deadlines)

@@ -178,8 +178,8 @@ def test_an_early_leaving_reader_is_no_error(bftrain: CommandLine, monkeypatch: 
     [
         (("top",), "'top': use bftrain status --watch"),
         (("live", "measure", "--jobs", "3"), "'measure': run python examples/live/measure_waits.py"),
-        (("live", "join", "socket"), "'join': each user runs a live run"),
-        (("live", "members"), "'members': each user runs a live run"),
+        (("live", "join", "socket"), "'join': each user starts a live run"),
+        (("live", "members"), "'members': each user starts a live run"),
         (("journal", "repair", "live.db"), "'repair': put back a backup"),
     ],
 )

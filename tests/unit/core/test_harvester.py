@@ -193,7 +193,7 @@ def test_what_is_odd_is_noted_once_and_does_no_harm(event: Any, note: str) -> No
 def test_events_come_in_their_order_or_none_of_them_counts() -> None:
     core = harvester()
     core.absorb(joined(5, "n1"))
-    with pytest.raises(BadInput, match=r"^NodesLeft: an event of time 4 came after one of time 7 \(hand events in"):
+    with pytest.raises(BadInput, match=r"^NodesLeft: an event of time 4 came after one of time 7 \(pass events"):
         core.absorb(joined(7, "n2"), left(4, "n1"))
     assert (core.pool_size, core.time_s) == (1, 5.0)
     core.absorb(joined(5, "n3"))

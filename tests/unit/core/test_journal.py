@@ -104,7 +104,7 @@ def no_format(path: Path) -> None:
     ("content", "words"),
     [
         (b"garbage garbage garbage\n" * 400, "is not a journal: file is not a database"),
-        (b"", "is empty, and no journal"),
+        (b"", "is empty, not a journal"),
         (b"SQLite format 3\0" + b"\xff" * 4000, "is not a journal: "),
         (other_database, "is not a journal: no such table: about"),
         (older_format, "has format 0, and this version reads format 1 (use the version of bftrain that wrote it)"),

@@ -55,8 +55,8 @@ def test_a_gpu_lies_on_its_host_and_a_node_in_its_rack() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("names:x", r"--topology: 'names:x' names no number from 1 to 4 .such as names:1"),
-        ("names:9", "names no number from 1 to 4"),
+        ("names:x", r"--topology: 'names:x' must be names: and a number from 1 to 4 .such as names:1"),
+        ("names:9", "must be names: and a number from 1 to 4"),
         ("# nothing\n", r"names no racks .give Slurm's topology.conf"),
         ("SwitchName=top Switches=s[1-2]\n", "names no racks"),
         ("r1: n[1-2]\nr2: n2\n", r"node 'n2' is in the racks 'r1' and 'r2' .assign each node to one"),

@@ -185,7 +185,7 @@ def test_a_reader_who_may_not_finish_a_replacement_learns_why(tmp_path: Path, mo
         raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / NAME))
 
     monkeypatch.setattr(os, "open", refused)
-    with pytest.raises(BadInput, match=r"killed, and you cannot finish that: Permission denied \(have its owner run"):
+    with pytest.raises(BadInput, match=r"killed, and you cannot finish that: Permission denied \(ask its owner to run"):
         complete_replacement(tmp_path)
 
 
@@ -360,7 +360,7 @@ def test_a_locked_folder_is_refused_at_once_and_names_the_holder(tmp_path: Path)
         ResultFolder(tmp_path, KIND).__enter__()
     said = str(refused.value)
     assert said.startswith(f"{tmp_path}: is in use by process {os.getpid()} on ")
-    assert said.endswith("(wait for its end, or name another folder)")
+    assert said.endswith("(wait until it exits, or name another folder)")
     replace(tmp_path, files(1))
     assert not (tmp_path / NAME).exists()
 

@@ -147,7 +147,7 @@ def test_a_library_of_other_sources_is_never_used(
     assert compiled_library.__wrapped__() is None
     assert why_numpy() == (
         "its C code is newer than the compiled library",
-        "run pip install -e . in the checkout once more",
+        "run pip install -e . in the checkout again",
     )
     monkeypatch.setenv("CC", "")  # as if there were none
     after = library_file.compile_library()

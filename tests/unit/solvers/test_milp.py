@@ -119,7 +119,7 @@ def failing(answer: object = None) -> float:
         (lambda _: None, sum, r"couple\(\) did not call maximise"),
         (lambda model: model.at_most(model.size(0), nan), sum, "demands nan"),
         (lambda model: model.maximise(model.size(0)), failing, r"total\(\) raised KeyError"),
-        (lambda model: model.maximise(model.size(0)), lambda _: nan, r"total\(\) gave nan"),
+        (lambda model: model.maximise(model.size(0)), lambda _: nan, r"total\(\) returned nan"),
     ],
 )
 def test_an_objective_that_fails_is_named(

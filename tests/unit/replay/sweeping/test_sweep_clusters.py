@@ -215,7 +215,8 @@ def test_means_over_tasks_that_are_not_there_are_refused_before_any_work(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("nodes", "complaint"), [("v100=0", "0 nodes of 'v100' are none"), (0, "0 nodes are none"), (1.5, "must be text")]
+    ("nodes", "complaint"),
+    [("v100=0", "there must be at least 1 node of 'v100'"), (0, "at least 1 node"), (1.5, "must be text")],
 )
 def test_what_is_no_cluster_is_refused(nodes: str | float, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match=complaint):
