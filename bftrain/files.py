@@ -92,7 +92,7 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """Write a file that appears under its name complete, or not at all."""
     # A killed writer's draft must not block later writers
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
-    with naming(path, draft):
+    with path_in_errors(path, draft):
         try:
             with draft.open("xb") as file:
                 yield file
@@ -122,7 +122,7 @@ def head_of(path: Path, count: int = HEAD_BYTES) -> bytes:
 
 
 @contextmanager
-def naming(path: Path, hidden: Path | None = None) -> Iterator[None]:
+def path_in_errors(path: Path, hidden: Path | None = None) -> Iterator[None]:
     """Add ``path`` to an ``OSError`` that has no file name (such as a full disk) or the ``hidden`` path."""
     try:
         yield

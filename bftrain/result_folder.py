@@ -30,8 +30,8 @@ from bftrain.errors import BadInput, ResultWarning, UsageError
 from bftrain.files import (
     check_replaceable,
     head_of,
-    naming,
     overwrite_error,
+    path_in_errors,
     prepare_folder,
     sync_files,
     synced_later,
@@ -39,7 +39,7 @@ from bftrain.files import (
 )
 from bftrain.values import wire
 
-NAME: Final = ".bftrain.lock"
+LOCK_FILE: Final = ".bftrain.lock"
 _WITHOUT_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})  # some NFS and Lustre mounts
 _LONGEST_COMMAND: Final = 120
 
@@ -64,11 +64,11 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._path = folder / NAME
+        self._path = folder / LOCK_FILE
         self._file = -1
 
     def __enter__(self) -> Self:
-        with naming(self._folder, self._path):
+        with path_in_errors(self._folder, self._path):
             while not self._locked():
                 self._close()  # its owner has removed the file meanwhile
             try:
@@ -186,7 +186,7 @@ class ResultFolder:
     def write_ahead(self, write: Callable[[Path], object]) -> None:
         """Call ``write`` to write some files of the next result into the draft folder."""
         draft = self.path / DRAFT
-        with naming(self.path, draft):
+        with path_in_errors(self.path, draft):
             draft.mkdir(exist_ok=True)
             try:
                 with synced_later():
@@ -199,7 +199,7 @@ class ResultFolder:
         """Call ``write`` to write the files of a result into the draft folder, then replace the old ones by them."""
         draft, ready = self.path / DRAFT, self.path / READY
         self.write_ahead(write)
-        with naming(self.path, ready), naming(self.path, draft), synced_later():
+        with path_in_errors(self.path, ready), path_in_errors(self.path, draft), synced_later():
             new = {path.name for path in draft.iterdir()}
             sums = (f"{_sha256(draft / name)}  {name}\n" for name in sorted(new - {REPORT_FILE}))
             write_text(draft / SUMS, "".join(sums))  # sha256sum format

@@ -26,7 +26,7 @@ from bftrain import summaries
 from bftrain.assembly import find_solver
 from bftrain.deciding.objectives import throughput
 from bftrain.errors import BadInput, BadValue, BftrainError, NotAvailable
-from bftrain.files import naming
+from bftrain.files import path_in_errors
 from bftrain.node_units import NODE
 from bftrain.parts import absolute_name, resolve_objective
 from bftrain.ports import Objective
@@ -361,7 +361,7 @@ class OutcomeFile:
 
     def _append(self, line: bytes) -> None:
         assert self._file is not None  # noqa: S101 - for the type checker: only used inside the block
-        with naming(self._path):
+        with path_in_errors(self._path):
             self._file.write(line + b"\n")
             self._file.flush()
             os.fsync(self._file.fileno())

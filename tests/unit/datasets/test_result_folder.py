@@ -16,7 +16,7 @@ import pytest
 from bftrain import BadInput, UsageError, generate_log, result_folder, save_log
 from bftrain.result_folder import (
     DRAFT,
-    NAME,
+    LOCK_FILE,
     PAGE_MARK,
     READY,
     REPORT_FILE,
@@ -182,7 +182,7 @@ def test_a_reader_who_may_not_finish_a_replacement_learns_why(tmp_path: Path, mo
     (tmp_path / READY).mkdir()
 
     def refused(*_: object) -> NoReturn:
-        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / NAME))
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / LOCK_FILE))
 
     monkeypatch.setattr(os, "open", refused)
     with pytest.raises(BadInput, match=r"killed, and you cannot finish that: Permission denied \(ask its owner to run"):
@@ -278,11 +278,11 @@ def test_a_folder_that_became_read_only_is_named_and_not_what_is_hidden_in_it(
 
 
 def test_a_lock_that_cannot_be_made_names_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / NAME).mkdir()  # which cannot be opened as a file, by root neither
+    (tmp_path / LOCK_FILE).mkdir()  # which cannot be opened as a file, by root neither
     with pytest.raises(OSError, match="directory") as refused:
         FolderLock(tmp_path).__enter__()
     assert refused.value.filename == str(tmp_path)
-    (tmp_path / NAME).rmdir()
+    (tmp_path / LOCK_FILE).rmdir()
 
     def refuse(path: Path, **_: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
@@ -290,7 +290,7 @@ def test_a_lock_that_cannot_be_made_names_the_folder(tmp_path: Path, monkeypatch
     with monkeypatch.context() as read_only, FolderLock(tmp_path):
         read_only.setattr(Path, "unlink", refuse)
     with FolderLock(tmp_path):
-        assert (tmp_path / NAME).exists()
+        assert (tmp_path / LOCK_FILE).exists()
 
 
 def test_a_file_in_a_folder_that_cannot_be_entered_is_named_and_not_its_draft(
@@ -362,24 +362,24 @@ def test_a_locked_folder_is_refused_at_once_and_names_the_holder(tmp_path: Path)
     assert said.startswith(f"{tmp_path}: is in use by process {os.getpid()} on ")
     assert said.endswith("(wait until it exits, or name another folder)")
     replace(tmp_path, files(1))
-    assert not (tmp_path / NAME).exists()
+    assert not (tmp_path / LOCK_FILE).exists()
 
 
 def test_a_lock_whose_holder_was_killed_before_it_said_who_it_is(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_text("?", encoding="utf-8")
+    (tmp_path / LOCK_FILE).write_text("?", encoding="utf-8")
     replace(tmp_path, files(1))
     with FolderLock(tmp_path):
-        (tmp_path / NAME).write_text("?", encoding="utf-8")
+        (tmp_path / LOCK_FILE).write_text("?", encoding="utf-8")
         with pytest.raises(UsageError, match="is in use by another process"):
             FolderLock(tmp_path).__enter__()
 
 
 def test_a_link_of_the_lock_s_name_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine", encoding="utf-8")
-    (tmp_path / NAME).symlink_to("mine")
+    (tmp_path / LOCK_FILE).symlink_to("mine")
     with pytest.raises(UsageError, match=r"\.bftrain\.lock: is a link, and is left unchanged \(remove it"):
         replace(tmp_path, files(1))
-    assert content_of(tmp_path) == {"mine": "mine", NAME: "mine"}
+    assert content_of(tmp_path) == {"mine": "mine", LOCK_FILE: "mine"}
 
 
 def test_a_lock_on_a_full_disk_is_named_and_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -392,7 +392,7 @@ def test_a_lock_on_a_full_disk_is_named_and_released(tmp_path: Path, monkeypatch
     assert ended.value.filename == str(tmp_path)
     monkeypatch.undo()
     with FolderLock(tmp_path):
-        assert (tmp_path / NAME).exists()
+        assert (tmp_path / LOCK_FILE).exists()
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
