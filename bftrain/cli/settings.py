@@ -20,49 +20,46 @@ if TYPE_CHECKING:
     from bftrain.values.options import Setting
 
 
-class DurationType(click.ParamType[float]):
+class _ParsedType(click.ParamType[Any]):
+    """The type of an option that ``parse`` reads; its ``ValueError`` becomes the error of the option."""
+
+    parse: Callable[[str], Any]
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - the result of ``parse``
+        """Return the parsed value."""
+        try:
+            return self.parse(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class DurationType(_ParsedType):
     """Parses a duration to seconds; ``min`` is the lower bound, exclusive with ``min_open``."""
 
     name = DURATION
+    parse = staticmethod(parse_duration)
 
     def __init__(self, min: float | None = None, *, min_open: bool = False) -> None:  # noqa: A002 - as click's ranges
         self._range = None if min is None else click.FloatRange(min=min, min_open=min_open)
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the seconds."""
-        try:
-            seconds = parse_duration(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+        seconds: float = super().convert(value, param, ctx)
         return seconds if self._range is None else self._range.convert(seconds, param, ctx)
 
 
-class TimeType(click.ParamType[float]):
+class TimeType(_ParsedType):
     """Parses a time to seconds UTC."""
 
     name = "TIME"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the seconds."""
-        try:
-            return parse_time(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    parse = staticmethod(parse_time)
 
 
-class SizeRange(click.ParamType["tuple[int | None, int | None]"]):
+class SizeRange(_ParsedType):
     """Parses MIN:MAX or one size; an omitted bound is ``None``."""
 
     name = "MIN:MAX"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int | None, int | None]:
-        """Return both bounds."""
-        try:
-            return size_range(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    parse = staticmethod(size_range)
 
 
 class OrWord(click.ParamType["float | str"]):
