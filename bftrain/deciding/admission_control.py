@@ -172,8 +172,8 @@ class AdmissionControl:
     @property
     def kept(self) -> AdmissionSnapshot | None:
         """The state of the admission, or ``None`` if it has no state."""
-        books = self._stateful
-        return None if books is None else AdmissionSnapshot(admission=self._admission.name, books=books.kept())
+        stateful = self._stateful
+        return None if stateful is None else AdmissionSnapshot(admission=self._admission.name, books=stateful.kept())
 
     def restore(self, kept: AdmissionSnapshot | None, time_s: float) -> None:
         """Restore the state; an admission that replaces one without state receives all present tasks."""

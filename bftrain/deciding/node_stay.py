@@ -22,7 +22,7 @@ from bftrain.values.task import TaskSpec
 _FIRST_S: Final = 900.0  # expected stay before any node has left ...
 _FIRST_WEIGHT: Final = 4.0  # ... weighted as this many observed departures
 _HALVED_AFTER: Final = 2000.0  # departures after which earlier observations count half
-_LEAST_S: Final = 30.0
+_LEAST_S: Final = 30.0  # limits of the expected stay
 _MOST_S: Final = 14400.0  # tasks also start and finish, so sizes change even if nodes stay for days
 _MOST_CHANGES: Final = 4.0  # maximum size changes while a node stays: neighbouring nodes leave together
 _STEPS: Final = 2  # steps per factor of two: tables are reused while the expected stay is unchanged

@@ -17,8 +17,6 @@ from bftrain.values.table import ValueTable
 from bftrain.values.task import TaskSpec
 
 Entries = NDArray[np.float64]
-
-
 Values = Callable[[CompetingTask, NDArray[np.int64]], Entries]
 
 
@@ -66,7 +64,7 @@ def speed_of_one(task: CompetingTask) -> float:
     return best or 1.0
 
 
-_URGENCY: Final = 10.0
+_URGENCY: Final = 10.0  # weight of speed that a deadline requires
 
 
 def soft_deadline(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:

@@ -30,8 +30,8 @@ from bftrain_solvers.worker_loop import LENGTH, WorkerRequest, decoded, framed
 _GRACE_S: Final = 0.025
 _MORE_GRACE: Final = 0.08
 _END_S: Final = 1.0  # time for a worker to exit voluntarily
-_CHUNK: Final = 1 << 20
-_LEAST_S: Final = 1e-3
+_CHUNK: Final = 1 << 20  # bytes in one read
+_LEAST_S: Final = 1e-3  # a timeout of 0 would not wait at all
 # After a crash, CBC allocates memory for a stack trace. If the crash interrupted an allocation, it would wait forever
 # for the lock of its own allocation. A process with a single thread has no such lock, so linear algebra starts none
 _ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1"}

@@ -22,7 +22,7 @@ from bftrain_solvers.arrays import Floats, Integers, Mask
 
 IMPOSSIBLE_USE: Final = 2**40  # use of a resource by an option that does not exist
 _ROUNDING: Final = 1e-9  # relative: smaller gains, and smaller margins of proofs by prices, do not count
-_MOST_PRICES: Final = 64
+_MOST_PRICES: Final = 64  # latest prices that are tried for a proof
 _SOON: Final = 1_000_000  # limit of an enumeration before a linear programme
 _LARGEST: Final = 4_000_000  # limit of an enumeration before an integer programme
 _TOO_MANY: Final = 2**30  # number of nodes that stands for infeasible

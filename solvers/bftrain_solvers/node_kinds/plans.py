@@ -20,7 +20,7 @@ from bftrain_solvers.value_grid import UNREACHABLE_LOSS, ValueGrid
 
 # The relaxation of this many columns takes about a third of a second; the time grows with the square
 _COLUMNS_IN_A_SECOND: Final = 20_000
-_MOST_STATES: Final = 100_000
+_MOST_STATES: Final = 100_000  # states after a row; with more the search is given up
 _PAIRED: Final = 600  # changes in the exhaustive search of pairs
 _MOST_PAIRS: Final = 60  # every exchange gains; further exchanges gain little
 

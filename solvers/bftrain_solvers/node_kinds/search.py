@@ -35,11 +35,11 @@ from bftrain_solvers.node_kinds.plans import (
 from bftrain_solvers.value_grid import UNREACHABLE_LOSS, ValueGrid, grid_of
 
 _FIRST_CORE: Final = 32  # columns in the first core, apart from columns without a loss
-_GROWTH: Final = 2
-_SMALL_CORES: Final = (32, 96, 256)
-_FEW_STATES: Final = 3_000
+_GROWTH: Final = 2  # factor by which the losses in the core grow
+_SMALL_CORES: Final = (32, 96, 256)  # columns in the cores that improve the first plan
+_FEW_STATES: Final = 3_000  # states kept after each row in these cores
 _MANY: Final = 500  # rows above which the search is skipped if it has too little time
-_PREPARED_S: Final = 1e-7  # seconds by entry before there is a first plan
+_PREPARED_S: Final = 1e-7  # seconds per entry until there is a first plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,11 @@ from bftrain_solvers.sharing.rising import ProgramNotSolved, RaisedLevels, Rise,
 Rates = Callable[[Mask], Floats]  # rates of the tasks that can still rise; 0 for all other tasks
 
 _FREE: Final = 1e-7  # a price of speed below this is none: prices are about 1
-_FULL: Final = 1.0 - 1e-12
+_FULL: Final = 1.0 - 1e-12  # part of its cap at which a task has reached it
 _CLOSE: Final = 1e-9  # relative tolerance for reaching a level of the path
 _SLACK: Final = (1e-9, 1e-8, 1e-7, 1e-6)  # relative: allowed errors of levels from programmes
 _MOST_WORK: Final = 30_000  # tasks times programmes: about 3 s
-_LEAST_RISES: Final = 20
+_LEAST_RISES: Final = 20  # programmes for any number of tasks
 
 
 def fill(market: ShareDemands, rates: Rates) -> tuple[Floats, str]:

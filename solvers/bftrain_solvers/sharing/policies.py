@@ -20,7 +20,7 @@ from bftrain_solvers.sharing.rising import ProgramNotSolved, RaisedLevels, Share
 from bftrain_solvers.sharing.sum_of_logs import largest_sum_of_logs
 
 _CLOSE: Final = 1e-10  # relative: precision of the search for the smallest unfairness
-_MOST_STEPS: Final = 100
+_MOST_STEPS: Final = 100  # steps of Newton's method
 _FARTHEST: Final = 1e6  # ratio of two relative speeds: solvers overlook 1e-9 of the largest
 _MISSING: Final = 1e-6  # relative: by how much a speed may miss its level
 LEVEL_IS: Final = "speed of the slowest task, over its weight and its speed on an equal part of every kind"
