@@ -79,8 +79,7 @@ def kinds_of(table: ValueTable, chosen: Sequence[int]) -> Mapping[str, str]:
         return NOTHING
     kinds = (*table.kinds, "")  # the last entry is for tasks without nodes
     places = table.kind_of[list(chosen)].tolist()
-    by_task = zip((task.name for task in table.problem.tasks), (kinds[place] for place in places), strict=True)
-    return {task: kind for task, kind in by_task if kind}
+    return {task: kinds[place] for task, place in zip(table.names, places, strict=True) if kinds[place]}
 
 
 def staying(values: Floats, present: Integers) -> Integers:
