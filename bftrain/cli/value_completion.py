@@ -29,7 +29,7 @@ def complete_parts(*ports: Port, words: tuple[str, ...] = ()) -> Completer:
     return complete
 
 
-# Settings with completion; the kind of policy depends on the command
+# Settings with completion, except policies: their ports depend on the command
 OF_SETTING: Final[Mapping[str, Completer]] = {
     "solver": complete_parts("solver"),
     "fallback": complete_parts("solver"),

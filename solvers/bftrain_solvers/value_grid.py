@@ -102,7 +102,7 @@ class PrunedRows:
 
 
 def lopsided(values: Floats, present: Integers, smallest: float, largest: float) -> bool:
-    """Return whether the best plan might be worth far less than the size of the largest or the smallest entry.
+    """Return whether the best plan might be worth far less than the largest magnitude of an entry.
 
     It is worth at least as much as two plans: to serve only the task with the largest entry, and to keep all sizes.
     """

@@ -92,8 +92,8 @@ Outcome find_kinds(
     return SOLVED;
 }
 
-/* Decline tables whose best plan may be worth far less than the size of an entry: value_grid.py removes sizes there. */
-static Outcome check_range(const double *values, const Kinds *kinds, double *largest_size) {
+/* Decline tables whose best plan may be worth far less than the largest magnitude of an entry: value_grid.py removes sizes. */
+static Outcome check_range(const double *values, const Kinds *kinds, double *magnitude) {
     double smallest = INFINITY, largest = -INFINITY, nothing = 0.0, staying = 0.0;
     for (i64 kind = 0; kind < kinds->count; kind++) {
         const double *row = values + kinds->first[kind] * kinds->width;
@@ -109,8 +109,8 @@ static Outcome check_range(const double *values, const Kinds *kinds, double *lar
     }
     if (!(largest < INFINITY) || !(nothing > -INFINITY))
         return DECLINED;
-    *largest_size = fmax(largest, -smallest);
-    double enough = *largest_size / LOPSIDED * (1.0 + MARGIN);
+    *magnitude = fmax(largest, -smallest);
+    double enough = *magnitude / LOPSIDED * (1.0 + MARGIN);
     if (smallest < 0.0 && !(largest + fmin(0.0, nothing) >= enough) && !(staying >= enough))
         return DECLINED;
     return SOLVED;
