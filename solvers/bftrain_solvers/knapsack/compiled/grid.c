@@ -92,7 +92,7 @@ Outcome find_kinds(
     return SOLVED;
 }
 
-/* Decline tables whose best plan may be worth far less than the largest magnitude of an entry: value_grid.py removes sizes. */
+/* Decline tables whose best plan may be worth far less than the largest magnitude: value_grid.py removes sizes. */
 static Outcome check_range(const double *values, const Kinds *kinds, double *magnitude) {
     double smallest = INFINITY, largest = -INFINITY, nothing = 0.0, staying = 0.0;
     for (i64 kind = 0; kind < kinds->count; kind++) {

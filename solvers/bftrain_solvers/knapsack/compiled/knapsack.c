@@ -1,9 +1,9 @@
 /* The multiple-choice knapsack of best_sizes.py, compiled: one call chooses a size for each row of a table.
 
    The answer is the same to the last node, because the rule for ties leaves one: the largest sum of entries, then fewest
-   changes, then fewest nodes, then more for earlier rows. At a price for which the rows want about as many nodes as there
-   are, each size has a loss; sizes that lose more than a known plan are left out; the rest is divided by a table. All
-   arithmetic is exact, in whole numbers. No function keeps anything from one call to the next. */
+   changes, then fewest nodes, then more for earlier rows. At a price for which the rows want about as many nodes as
+   there are, each size has a loss; sizes that lose more than a known plan are left out; the rest is divided by a table.
+   All arithmetic is exact, in whole numbers. No function keeps anything from one call to the next. */
 
 #include "knapsack.h"
 
