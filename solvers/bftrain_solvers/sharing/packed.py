@@ -353,13 +353,9 @@ def _fifo(combinations: Combinations) -> tuple[Floats, float]:
     return combinations.sum_of((turn / combinations.largest)[:, None])
 
 
-def _throughput(combinations: Combinations) -> tuple[Floats, float]:
-    return combinations.sum_of(combinations.of_classes(combinations.columns.weights)[:, None])
-
-
-def _cost(combinations: Combinations) -> tuple[Floats, float]:
-    columns = combinations.columns
-    return combinations.sum_of(combinations.of_classes(columns.weights)[:, None] / price_of(columns))
+def _throughput(combinations: Combinations, price: Floats | float = 1.0) -> tuple[Floats, float]:
+    """Maximise the weighted samples/s over the ``price`` of their nodes."""
+    return combinations.sum_of(combinations.of_classes(combinations.columns.weights)[:, None] / price)
 
 
 def _cost_deadlines(combinations: Combinations) -> tuple[Floats, float]:
@@ -393,4 +389,8 @@ fifo: Final = PackedRule(
 )
 throughput: Final = PackedRule("throughput-packed", "samples/s of all, by weight", _throughput)
 cost_deadlines: Final = PackedRule("cost-deadlines-packed", MISSED, _cost_deadlines, properties=_NAME)
-cost: Final = PackedRule("cost-packed", "samples/s of all, by weight, over the price of their nodes", _cost)
+cost: Final = PackedRule(
+    "cost-packed",
+    "samples/s of all, by weight, over the price of their nodes",
+    lambda combinations: _throughput(combinations, price_of(combinations.columns)),
+)

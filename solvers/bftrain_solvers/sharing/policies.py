@@ -272,17 +272,9 @@ def _finish_time(columns: ShareColumns) -> tuple[Floats, float]:
     return with_spare_time(market, rate * risen.height, risen), worst
 
 
-def _throughput(columns: ShareColumns) -> tuple[Floats, float]:
-    return _largest_sum(columns.market, columns.weights[:, None] * columns.market.speeds)
-
-
 def price_of(columns: ShareColumns) -> Floats:
     """Return the price of a node of each kind."""
     return np.array([columns.problem.prices.get(kind, 1.0) for kind in columns.kinds])
-
-
-def _cost(columns: ShareColumns) -> tuple[Floats, float]:
-    return _largest_sum(columns.market, columns.weights[:, None] * columns.market.speeds / price_of(columns))
 
 
 def _proportional(columns: ShareColumns) -> tuple[Floats, float]:
@@ -309,8 +301,10 @@ def work_left(columns: ShareColumns) -> Floats:
     return np.array(work)
 
 
-def _largest_sum(market: ShareDemands, worth: Floats) -> tuple[Floats, float]:
-    """Maximise the sum of shares times ``worth`` (by task and kind); return the shares and the sum."""
+def _throughput(columns: ShareColumns, price: Floats | float = 1.0) -> tuple[Floats, float]:
+    """Maximise the weighted samples/s over the ``price`` of their nodes; return the shares and the sum."""
+    market = columns.market
+    worth = columns.weights[:, None] * market.speeds / price
     task, kind = np.nonzero(market.speeds > 0.0)
     tasks, entry = len(market.nodes), np.arange(task.size)
     rows = LinearRows(
@@ -340,7 +334,9 @@ finish_time: Final = SharingRule(
 )
 finish_time_blind: Final = replace(finish_time, name="finish-time-blind", blind=True)
 throughput: Final = SharingRule("throughput", "samples/s of all, by weight", _throughput)
-cost: Final = SharingRule("cost", "weighted samples/s over the price of the nodes", _cost)
+cost: Final = SharingRule(
+    "cost", "weighted samples/s over the price of the nodes", lambda columns: _throughput(columns, price_of(columns))
+)
 proportional: Final = SharingRule(
     "proportional", "sum of the logarithms of speeds on a part of every kind, by weight", _proportional
 )

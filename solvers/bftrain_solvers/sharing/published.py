@@ -84,17 +84,10 @@ def _strategy_proof(columns: ShareColumns) -> tuple[Floats, float]:
     return shares * parts[:, None], float(parts[counted].min())
 
 
-def _deadlines(columns: ShareColumns) -> tuple[Floats, float]:
-    return _most_deadlines(columns, columns.weights[:, None] * columns.market.speeds)
-
-
-def _cost_deadlines(columns: ShareColumns) -> tuple[Floats, float]:
-    return _most_deadlines(columns, columns.weights[:, None] * columns.market.speeds / price_of(columns))
-
-
-def _most_deadlines(columns: ShareColumns, worth: Floats) -> tuple[Floats, float]:
-    """Minimise the missed deadlines, then maximise the sum of ``worth``."""
+def _deadlines(columns: ShareColumns, price: Floats | float = 1.0) -> tuple[Floats, float]:
+    """Minimise the missed deadlines, then maximise the weighted samples/s over the ``price`` of their nodes."""
     market, needed = columns.market, needed_speeds(columns)
+    worth = columns.weights[:, None] * market.speeds / price
     task, kind = np.nonzero(market.speeds > 0.0)
     alone = np.full(task.size, -1)
     speed, none = market.speeds[task, kind], np.zeros(task.size)
@@ -179,4 +172,4 @@ strategy_proof: Final = SharingRule(
     "strategy-proof", "smallest fraction that a task gets of its proportional share", _strategy_proof
 )
 deadlines: Final = SharingRule("deadlines", MISSED, _deadlines)
-cost_deadlines: Final = SharingRule("cost-deadlines", MISSED, _cost_deadlines)
+cost_deadlines: Final = SharingRule("cost-deadlines", MISSED, lambda columns: _deadlines(columns, price_of(columns)))
