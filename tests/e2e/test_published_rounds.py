@@ -94,6 +94,7 @@ def test_one_option_sets_all_conventions_of_gavel(
                 ("single", 2, 4.4, 66_728.556713),
                 ("single", 0, 2.0, 55_631.594699),
                 ("multi", 0, 1.0, 62_420.189579),
+                ("multi", 0, 2.0, 99_647.654),
             )
         ),
     ],

@@ -144,7 +144,8 @@ class FifoLikeGavel(ResettingPolicy):
     """FIFO by the rules of Gavel's simulator.
 
     Each reset assigns all tasks in arrival order to the fastest kind with enough free nodes, and stops at the first
-    task that fits on no kind. Tasks keep their kind until the next reset.
+    task for which no kind has enough; a task that can use none of those with enough waits alone. Tasks keep their kind
+    until the next reset.
     """
 
     name = "fifo"
@@ -169,12 +170,13 @@ class FifoLikeGavel(ResettingPolicy):
         for number, (place, nodes, speeds) in enumerate(tasks):
             if not any(free):
                 return queue[number:]
-            kinds = [kind for kind, speed in enumerate(speeds) if speed > 0.0 and free[kind] >= nodes]
+            kinds = [kind for kind, left in enumerate(free) if left >= nodes]
             if not kinds:
                 return queue[number + 1 :]
             fastest = max(kinds, key=speeds.__getitem__)
-            self._kind[place] = fastest
-            free[fastest] -= nodes
+            if speeds[fastest] > 0.0:
+                self._kind[place] = fastest
+                free[fastest] -= nodes
         return []
 
 

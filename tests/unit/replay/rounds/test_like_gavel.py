@@ -156,6 +156,15 @@ def test_fifo_packs_the_first_waiting_task_beside_its_best_mate(pairs: str) -> N
     assert progress.left.tolist() == [3600.0 - 360.0, *[3600.0 - 0.8 * 360.0] * 2, 3600.0, 3600.0]
 
 
+def test_fifo_passes_a_task_that_can_use_no_kind_with_room() -> None:
+    v100, both = {"v100": 1.0}, {"v100": 1.0, "k80": 0.5}
+    tasks = [gang("a", 720.0, speeds=v100), gang("b", 720.0, speeds=v100), gang("c", 360.0, speeds=both)]
+    assert ends({"v100": 1, "k80": 1}, tasks, policy="fifo") == {"a": 720.0, "b": 2880.0, "c": 720.0}
+    # If no kind has room, all wait for the next assignment
+    tasks[1] = gang("b", 720.0, nodes=2, speeds=v100)
+    assert ends({"v100": 2, "k80": 1}, tasks, policy="fifo") == {"a": 720.0, "b": 2880.0, "c": 2880.0}
+
+
 def idle_log(end_s: float, *changes: tuple[float, str, NodeState]) -> EventLog:
     builder = LogBuilder()
     for change in changes:
