@@ -183,7 +183,7 @@ def line_of(text: str, path: tuple[str | int, ...]) -> int:
         keys = _keys_in(line) or _keys_in(f"{line.partition('=')[0]}= 0")  # a value over several lines
         if line.lstrip().startswith("["):
             table = max(keys, key=len, default=())
-            keys = [table]
+            keys = [table[:length] for length in range(1, len(table) + 1)]
             if line.lstrip().startswith("[["):
                 counts[table] += 1
                 table = (*table, counts[table] - 1)

@@ -51,8 +51,7 @@ def split_name(name: str) -> tuple[Path | None, str]:
 def load_from_file(path: Path, attribute: str, where: str) -> Any:  # noqa: ANN401 - the caller checks its type
     """Run the file and return its ``attribute``; ``where`` is the setting, for errors."""
     if not path.is_file():
-        folder = path.parent if path.parent.is_dir() else Path()
-        fix = near(path.name, (each.name for each in folder.glob("*.py"))) or None
+        fix = near(path.name, (each.name for each in path.parent.glob("*.py"))) or None
         raise BadInput(f"no such file: {path}", where=where, fix=fix)
     known = f"{OWN_FILE}{abs(hash(str(path.resolve())))}"
     if path.suffix != ".py":
@@ -100,7 +99,7 @@ def load_part(port: registry.Port, name: str) -> Any:  # noqa: ANN401 - the call
 def absolute_name(name: str, folder: Path | None = None) -> str:
     """Return the name of the same part, valid in every folder; file paths are relative to ``folder``."""
     file, attribute = split_name(name)
-    return name if file is None else f"{((folder or Path()) / file).resolve()}:{attribute}"
+    return name if file is None else f"{((folder or Path()) / file.expanduser()).resolve()}:{attribute}"
 
 
 def policy_of(found: object, wanted: type | UnionType, where: str, fix: str) -> Any:  # noqa: ANN401 - an object of type ``wanted``

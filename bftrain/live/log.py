@@ -79,6 +79,8 @@ class LineFormatter(logging.Formatter):
 
 def without_control_characters(line: str) -> str:
     """Return a line that cannot control a terminal; tabs are kept."""
+    if line.isprintable():  # nearly all lines
+        return line
     return "".join(one if one.isprintable() or one == "\t" else "\ufffd" for one in line)
 
 

@@ -219,7 +219,7 @@ def _check_same_site(site: SiteSettings, journal: Journal) -> None:
 
 def _hub(site: SiteSettings, task_store: TaskStore, tell: OnEvent, keep_s: float | None) -> AgentHub:
     """Open the hub on the port of the last run, as running agents reconnect there."""
-    check_host(site.agents.reach)
+    check_host(_host_for_agents(site))
     try:
         secret = read_secret(site.secret) if site.secret.exists() else make_secret(site.secret)
     except ElasticError as error:
@@ -245,18 +245,20 @@ def _hub(site: SiteSettings, task_store: TaskStore, tell: OnEvent, keep_s: float
     return hub
 
 
-def _host_for_agents(agents: Agents) -> str:
+def _host_for_agents(site: SiteSettings) -> str:
     """Return the host to which agents connect (default: the listen address, or for all addresses this machine)."""
-    return agents.reach or (socket.gethostname() if agents.listen in _ANY_ADDRESS else agents.listen)
+    agents, local = site.agents, all(pool.name == "local" for pool in site.pools)
+    any_address = agents.listen in _ANY_ADDRESS and not local
+    return agents.reach or (socket.gethostname() if any_address else agents.listen)
 
 
 def check_host(name: str) -> None:
     """Raise if the host that agents are to connect to does not exist."""
     try:
-        socket.getaddrinfo(name or None, 0)
+        socket.getaddrinfo(name, 0)
     except socket.gaierror as error:
         if error.errno == socket.EAI_NONAME:
-            fix = "name this machine as its nodes know it, or its address"
+            fix = "set it to the name by which nodes know this machine, or to its address"
             raise NotAvailable(f"no host is called '{name}'", where="[agents] reach", fix=fix) from error
 
 
@@ -264,7 +266,7 @@ def _agent_order(site: SiteSettings, hub: AgentHub | None) -> AgentOrder:
     if hub is None:
         return AgentOrder(argv=())
     agents = site.agents
-    manager = f"{_host_for_agents(agents)}:{hub.address[1]}"
+    manager = f"{_host_for_agents(site)}:{hub.address[1]}"
     words = ["--manager", manager, "--secret", str(site.secret), "--node", "{node}"]
     words += ["--address", agents.address.replace("{node}", "{host}"), "--slots", str(agents.slots)]
     words += ["--preload", ",".join(agents.preload), "--patience", f"{agents.patience_s:g}"]
@@ -326,7 +328,7 @@ def _folder(path: Path) -> SiteFinding:
 def _reachability(site: SiteSettings) -> Iterator[SiteFinding]:
     agents, local = site.agents, all(pool.name == "local" for pool in site.pools)
     try:
-        check_host(agents.reach)
+        check_host(_host_for_agents(site))
         with closing(socket.socket(socket.AF_INET6 if ":" in agents.listen else socket.AF_INET)) as tried:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind((agents.listen, agents.port))
@@ -343,7 +345,7 @@ def _reachability(site: SiteSettings) -> Iterator[SiteFinding]:
             yield problem("reachability", NotAvailable(what, where="[agents] listen", fix=fix))
         else:
             port = agents.port or "any"
-            yield fine("reachability", f"nodes connect to {_host_for_agents(agents)}, port {port}")
+            yield fine("reachability", f"nodes connect to {_host_for_agents(site)}, port {port}")
     if not os.access(agents.python, os.X_OK):
         what = f"{agents.python} does not exist on this machine, which nodes may still have"
         yield SiteFinding(topic="python", state=FindingState.WARNING, detail=what, fix="check python of [agents]")

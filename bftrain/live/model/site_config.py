@@ -269,7 +269,10 @@ class SiteSettings(_Table, frozen=True, kw_only=True):
         if self.environment and self.environment not in self.environments:
             checks.reject(self, "environment", f"there is no [environments.{self.environment}]")
         if len(str(self.socket).encode()) > _LONGEST_SOCKET:
-            checks.reject(self, "state", "leaves no room for a socket path", "set api.socket to a shorter path")
+            what, fix = "leaves no room for a socket path", "set api.socket to a shorter path"
+            if self.api.socket:
+                what, fix = f"has a socket path of more than {_LONGEST_SOCKET} bytes", "such as /tmp/NAME.sock"
+            checks.reject(self, "api" if self.api.socket else "state", what, fix)
 
     @property
     def socket(self) -> Path:
@@ -371,7 +374,7 @@ def load(path: Path, *, to_run: bool = False) -> SiteSettings:
     """
     text = config.read(path)
     data = toml_io.parse(text, str(path))
-    _make_absolute(data, path.absolute().parent)
+    _make_absolute(data, path.absolute())
     for name, kind in _TABLES.items():
         if isinstance(data.get(name), dict):  # one at a time, so errors about unknown keys have a line and a suggestion
             config.from_mapping(data[name], kind, where=str(path), text=text, table=name)
@@ -385,23 +388,33 @@ def load(path: Path, *, to_run: bool = False) -> SiteSettings:
     return settings
 
 
-def _make_absolute(data: dict[str, Any], base: Path) -> None:
-    """Make all paths of a site's file absolute; relative ones start at ``base``."""
-    from bftrain import parts  # noqa: PLC0415 - clients of a live run do not need it
+def _make_absolute(data: dict[str, Any], file: Path) -> None:
+    """Make all paths in a site's file absolute; relative ones start at its folder."""
+    from bftrain import parts, registry  # noqa: PLC0415 - clients of a live run do not need them
 
     def path(text: str) -> str:
-        return str(base / Path(text).expanduser()) if text else text
+        return str(file.parent / Path(text).expanduser()) if text else text
+
+    def program(text: str) -> str:  # a name, or a path
+        return path(text) if "/" in text else text
 
     def part(text: str) -> str:  # a name, or FILE.py:NAME
-        return parts.absolute_admission(text, base)
+        return parts.absolute_admission(text, file.parent)
 
-    schedulers = data.get("scheduler")
+    found = data.get("scheduler")
+    schedulers = [one for one in (found if isinstance(found, list) else [found]) if isinstance(one, dict)]
+    environments = found.values() if isinstance(found := data.get("environments"), dict) else ()
     for table, keys, absolute in (
         (data, ("folder", "state"), path),
         (data.get("api"), ("socket", "token"), path),
         (data.get("deciding"), ("objective", "admission", "policy"), part),
-        *((one, ("spool",), path) for one in (schedulers if isinstance(schedulers, list) else (schedulers,))),
+        (data.get("agents"), ("python",), program),
+        *((one, ("python",), program) for one in environments),
+        *((one, ("spool",), path) for one in schedulers if one.get("name") in registry.BUILT_IN["scheduler"]),
     ):
         for key in keys:
             if isinstance(table, dict) and isinstance(text := table.get(key), str):
-                table[key] = absolute(text)
+                try:
+                    table[key] = absolute(text)
+                except (ValueError, RuntimeError) as error:  # a NUL; "~" of an unknown user
+                    raise BadConfig(f"{key}: {error}", where=str(file)) from error

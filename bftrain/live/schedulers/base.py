@@ -364,6 +364,8 @@ class SchedulerPools(Scheduler):
 
     async def _run(self, pool: SchedulerPool, post: Post, agent: AgentOrder) -> None:
         def tell(news: News) -> None:
+            if isinstance(news, Taken) and pool not in self._owners(news.nodes):
+                return  # the nodes are of another pool now
             self._hear(pool, news)
             post(Remark(text=f"pool '{pool.settings.label}': {news.text}") if isinstance(news, Remark) else news)
 
@@ -374,12 +376,15 @@ class SchedulerPools(Scheduler):
     def _hear(self, pool: SchedulerPool, news: News) -> None:
         match news:
             case Allowed():
-                for other in self.pools:
-                    if other is not pool and other.scheduler.agents_stay:  # it took the agent of a pilot for its own
-                        for node in other.nodes.intersection(news.nodes):
-                            other.scheduler.gone(node)
-                    other.nodes.difference_update(news.nodes)
                 pool.nodes.update(news.nodes)
+                for other in self.pools:
+                    if other is pool:
+                        continue
+                    moved = other.nodes.intersection(news.nodes)
+                    other.nodes -= moved
+                    if other.scheduler.agents_stay:  # it took the agent of a pilot for its own
+                        for node in moved:
+                            other.scheduler.gone(node)
             case Taken():
                 pool.nodes.difference_update(news.nodes)
             case _:
@@ -447,10 +452,9 @@ class SchedulerPools(Scheduler):
 
     def _owners(self, nodes: Collection[str]) -> tuple[SchedulerPool, ...]:
         """Return the pools of nodes; all pools if a node is unknown."""
-        known = set().union(*(pool.nodes for pool in self.pools))
-        if not known.issuperset(nodes):
-            return self.pools
-        return tuple(pool for pool in self.pools if not pool.nodes.isdisjoint(nodes))
+        owners = tuple(pool for pool in self.pools if not pool.nodes.isdisjoint(nodes))
+        known = all(any(node in pool.nodes for pool in owners) for node in nodes)
+        return owners if known else self.pools
 
     def to_leave(self) -> frozenset[str]:
         """Return the nodes that the schedulers drain."""

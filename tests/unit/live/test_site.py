@@ -107,6 +107,24 @@ def test_relative_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
     assert site.pools[0].table == {"spool": str(tmp_path / "spool")}
     assert (site.deciding.objective, site.deciding.policy) == (f"{tmp_path}/mine.py:f", "")
     assert site.deciding.admission == f"{tmp_path}/mine.py:Turns,load=8"
+    more = '[agents]\npython = "venv/python"\n[environments.a]\npython = "python3"\n[[scheduler]]\nname = "my-own"\n'
+    site = load(written(tmp_path, f'{more}spool = "on"\n'))
+    assert (site.agents.python, site.environments["a"].python) == (f"{tmp_path}/venv/python", "python3")
+    assert site.pools[0].table == {"spool": "on"}  # of a plug-in, so perhaps no path
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ('[deciding]\nobjective = "a\\u0000.py:f"\n', "objective: embedded null byte"),
+        ('[api]\ntoken = "~nobody-here/token"\n', "token: Could not determine home directory"),
+        (f'[api]\nsocket = "{"s" * 100}"\n', r":1: .*api: has a socket path of more than 100 bytes"),
+        ('[scheduler]\nname = "local"\n[environments.a]\nsetp = "x"\n', r"site\.toml:[34]: "),
+    ],
+)
+def test_paths_that_cannot_be_used_and_unknown_keys_are_named(tmp_path: Path, text: str, error: str) -> None:
+    with pytest.raises(BadConfig, match=error):
+        load(written(tmp_path, text))
 
 
 def test_nodes_have_the_kinds_that_the_file_gives_them(tmp_path: Path) -> None:
