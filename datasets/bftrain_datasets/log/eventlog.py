@@ -292,7 +292,7 @@ class EventLog(ShortRepr):
         return sizes
 
     def count_of(self, state: int) -> NDArray[np.int64]:
-        """Return the number of nodes in this state after each time."""
+        """Return the number of nodes in ``state`` (a code of ``NodeState``) after each time."""
         change = np.equal(self.states, state).view(np.int8) - np.equal(self.before, state).view(np.int8)
         first = len(self.node_names) if state == BUSY else 0
         return first + np.cumsum(sums_by_time(change, self.offsets))

@@ -62,7 +62,7 @@ class Tiresias:
         self._threshold_node_s = setting("threshold_node_s", threshold_node_s)
         self._promote = setting("promote", promote)
         self._forgiven: Floats = np.zeros(0)  # node-seconds that no longer count
-        self._ran_s: Floats = np.zeros(0)  # when each task last ran, or was submitted
+        self._ran_s: Floats = np.zeros(0)  # time when each task last ran, or was submitted
 
     def priorities(self, contenders: CompetingTasks) -> Floats:
         """Rank the first queue before the second."""

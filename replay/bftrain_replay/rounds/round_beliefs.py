@@ -33,8 +33,8 @@ class SpeedBeliefs:
         if not settings.speed_error:
             return
         wrong = WrongSpeeds(settings.speed_error, settings.profiled, settings.seed)
-        self._specs = [wrong.believed(spec) for spec in actual.specs]  # as policies see the tasks now
-        self._guessed = tuple(self._specs)  # before any measurement
+        self._specs = [wrong.believed(spec) for spec in actual.specs]  # tasks as policies see them now
+        self._guessed = tuple(self._specs)  # beliefs before any measurement
         self._profiled = np.array([one is other for one, other in zip(self._specs, actual.specs, strict=True)])
         self._known: dict[int, dict[tuple[int, int], float]] = {}  # measured speeds by task, kind and size
         # Size of each task's latest measurement on each kind

@@ -118,7 +118,7 @@ class RoundChoice:
             return task, kind  # there is room for all
         granted = pack(task, kind, nodes, contenders.free)
         if not self._overtaking:
-            tasks = task[np.sort(np.unique(task, return_index=True)[1])]  # by their first wish
+            tasks = task[np.sort(np.unique(task, return_index=True)[1])]  # order: first wish
             waits = ~np.isin(tasks, task[granted])
             if waits.any():
                 granted = granted[np.isin(task[granted], tasks[: int(np.argmax(waits))])]

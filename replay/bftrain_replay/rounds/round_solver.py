@@ -64,7 +64,7 @@ class RoundSolver:
         self.name = settings.policy
         find_policy(self._settings)
         self._columns: _Columns | None = None
-        self._specs: dict[str, TaskSpec] = {}  # for ``auto``: present and latest tasks as they were first seen
+        self._specs: dict[str, TaskSpec] = {}  # present and latest tasks as first seen, for ``auto``
         self._working = Lock()
 
     def available(self) -> Availability:

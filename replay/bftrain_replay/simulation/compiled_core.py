@@ -271,7 +271,7 @@ class _TaskClasses:
         """Forget all classes."""
         self._number: dict[object, int] = {}
         self._examples: list[TaskSpec] = []
-        self._costs_s: dict[CostFit | None, tuple[int, NDArray[np.float64]]] = {}  # by fit: costs of the first classes
+        self._costs_s: dict[CostFit | None, tuple[int, NDArray[np.float64]]] = {}  # costs of the first classes, by fit
         self._used: tuple[CostFit | None, int] | None = None  # the fit in use, and the number of classes with its costs
 
     @property

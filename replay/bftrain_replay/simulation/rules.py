@@ -60,7 +60,7 @@ class PublishedProgress(TaskProgress):
 
     def __init__(self, spec: TaskSpec, speeds: Sequence[float], now_s: float) -> None:
         super().__init__(spec, speeds, now_s)
-        self._last_size, self._last_speed = 0, 0.0  # when it last ran: its nodes may leave before it is noticed as done
+        self._last_size, self._last_speed = 0, 0.0  # its last ones: nodes may leave before it is noticed as done
 
     @property
     def expected_finish_s(self) -> float:

@@ -113,7 +113,7 @@ class TaskProgress:
     spec: TaskSpec
     _speeds: Sequence[float]
     now_s: InitVar[float]
-    number: int = field(init=False, default=0)  # from 0, by arrival
+    number: int = field(init=False, default=0)  # place by arrival, from 0
     work_samples: float = field(init=False)
     size: int = field(init=False, default=0)
     speed: float = field(init=False, default=0.0)

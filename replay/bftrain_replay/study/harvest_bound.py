@@ -39,7 +39,7 @@ _MOST_STEPS: Final = 100_000_000  # additions to combine sizes exactly; beyond, 
 _MOST_COLUMNS: Final = 8_000  # size of the linear programme: more parts of the log make it tighter and slower
 _MOST_EPOCHS: Final = 8  # parts by the number of tasks that have arrived
 _MOST_CLASSES: Final = 64
-_CORNERS: Final = 8  # of a task's concave speed curve, about
+_CORNERS: Final = 8  # about the number in a task's concave speed curve
 _WORTH_MORE: Final = 0.01  # fraction of the bound: minimum gain that twice as many competing tasks must bring
 _MARGIN: Final = 1e-9  # relative: tolerance of the linear solver
 
@@ -299,7 +299,7 @@ def _epochs(classes: Sequence[_TaskClass]) -> Floats:
 def _cells(pool: _Pool, starts_s: Floats, classes: int) -> Iterator[_Cell]:
     """Yield each epoch's moments sorted by idle nodes of a kind, in parts of about equal length."""
     parts = max(4, _MOST_COLUMNS // (_CORNERS * classes * len(pool.nodes) * starts_s.size))
-    epochs = np.searchsorted(starts_s, pool.times_s, side="right") - 1  # of each moment; -1 before the first task
+    epochs = np.searchsorted(starts_s, pool.times_s, side="right") - 1  # epoch of each moment; -1 before the first task
     for epoch in np.unique(epochs[epochs >= 0]).tolist():
         moments = epochs == epoch
         for kind, counts in pool.nodes.items():

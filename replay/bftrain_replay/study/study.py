@@ -150,7 +150,7 @@ def check_cluster(settings: ReplaySettings) -> None:
 Watch = Callable[[str, float, int], bool]
 
 DEDICATED: Final = "dedicated pool"
-MIN_EVENTS_TO_FORK: Final = 1000  # in a log: replaying them takes a third of a second, and a fork 20 ms
+MIN_EVENTS_TO_FORK: Final = 1000  # replaying these takes a third of a second, and a fork 20 ms
 
 
 def with_auto_cap(log: EventLog, settings: ReplaySettings, tasks: Sequence[TaskSpec] | None) -> ReplaySettings:
