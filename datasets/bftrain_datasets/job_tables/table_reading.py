@@ -105,6 +105,7 @@ class JobTableReader:
         start, end = self._times(batch)
         states = self._states(batch)
         named = np.zeros(len(start), dtype=np.bool_) if nodes is None else numpy_of(nodes.is_valid())
+        end[(states == JobState.RUNNING) & np.isneginf(end)] = np.nan  # such as "-"
         apply_job_states(states, start, end, named)
         names = self.cells(batch, "job")
         reason = np.full(batch.lines.size, -1, dtype=np.int8)

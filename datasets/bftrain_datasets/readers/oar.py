@@ -43,7 +43,7 @@ HOSTS, RESOURCES, TYPES, STATE = "assigned_network_address", "resources", "types
 
 def recognises(head: bytes) -> bool:
     """Return whether this is JSON with a field specific to OAR."""
-    return format_of(head) == name
+    return head.lstrip().startswith(b"{") and format_of(head) == name
 
 
 def read(file: RawFile, intake: RecordIntake) -> None:

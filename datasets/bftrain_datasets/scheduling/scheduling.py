@@ -428,7 +428,9 @@ def find_policy(name: str, options: PolicyOptions) -> QueuePolicy:
         return factory(options) if signature(factory).parameters else factory()
 
     fix = "define a class with name and starts(cluster), which docs/how-to/schedule.md describes"
-    policy: QueuePolicy = parts.policy_of(make, QueuePolicy, f"policy '{name}'", fix)
+    policy: QueuePolicy = parts.policy_of(
+        make if callable(factory) else factory, QueuePolicy, f"queue policy '{name}'", fix
+    )
     return policy
 
 

@@ -47,8 +47,8 @@ def report(
 
     Call it on every worker with the ``loss`` of its share: under :func:`run` the mean over all workers is reported.
     ``step`` is the script's own step number (default: one more than before). ``noise_scale`` is the gradients' current
-    noise scale in samples, for objectives that choose batches; the first worker's value counts. If sending fails (the
-    agent is gone, a value is impossible), it warns, but never raises: the step stays unreported.
+    noise scale in samples, for objectives that choose batches; the first worker's value counts. It
+    raises no error: if sending fails (the agent is gone, a value is impossible), it warns, and the step is unreported.
 
     >>> from bftrain_elastic import report
     >>> report(samples=256, loss=0.7)

@@ -367,7 +367,7 @@ def check_part(option: str, settings: ReplaySettings | RoundSettings) -> None:
     value = str(getattr(settings, option, ""))
     for name in plugin_files.names_in(option, value):
         if name and parts.split_name(name)[0] is None:  # a plug-in file is checked when it is loaded
-            _check_named(option, value if option == "admission" else name)
+            _check_named(option, name if option == "metrics" else value)
 
 
 @cache

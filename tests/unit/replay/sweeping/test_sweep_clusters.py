@@ -193,6 +193,10 @@ def test_admissions_can_be_swept_and_metrics_have_columns(tmp_path: Path) -> Non
         ("[grid]\nadmission = ['all', 'load,size=1']", r"sweep.toml:5: grid.admission: has no setting 'size'"),
         ("[fixed]\nround_s = 60\nadmission = 'laod'", r"sweep.toml:6: fixed.admission: no admission is called 'laod'"),
         ("[fixed]\nround_s = 60\n[grid]\npolicy = ['las', 'lsa']", r"sweep.toml:7: grid.policy: no policy of rounds"),
+        (
+            "[fixed]\nround_s = 60\n[grid]\npolicy = ['tiresias=abc']",
+            r"sweep.toml:7: grid.policy: threshold_node_s must",
+        ),
         ("[fixed]\nmetrics = 'campagins'", r"fixed.metrics: no metric is called 'campagins'"),
         ("[grid]\nlog.nodes = [3]", r"grid.log.nodes: requires a generated log"),
         ("[grid]\ntasks.speeds = ['none.json']", r"grid.tasks.speeds: there is no file .*none.json"),
