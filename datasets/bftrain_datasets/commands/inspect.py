@@ -113,7 +113,7 @@ def _main_figures(summary: LogSummary, doubts: IdleDoubts) -> Iterator[tuple[str
     yield "idle fragments", f"{pieces.count:,}, mean {pieces.mean_s:,.0f} s; {pieces.open:,} last beyond the end"
     together, in_crowds = summary.leaving.together, summary.leaving.in_large_departures
     yield "leaving", f"{text_formats.percent(together)} of the nodes that join together leave together"
-    yield "", f"{text_formats.percent(in_crowds)} leave together with {LARGE_DEPARTURE_NODES} or more"
+    yield "", f"{text_formats.percent(in_crowds)} leave in departures of {LARGE_DEPARTURE_NODES} nodes or more"
     yield "content sha256", summary.sha256
 
 

@@ -165,7 +165,7 @@ def _leads(settings: ReplaySettings) -> Iterator[Variation]:
     changed = replace(settings, progress=_NOTICE_PROGRESS)
     for lead_s in _LEADS_S:
         label = text_formats.duration(lead_s)
-        option = f"--progress {_NOTICE_PROGRESS}, on the log of bftrain slice --leave-early {lead_s:g}"
+        option = f"--progress {_NOTICE_PROGRESS}, on the log of bftrain slice --set leave-early={lead_s:g}"
         yield Variation(what=LEAD, label=label, option=option, value=lead_s, settings=changed, lead_s=lead_s)
 
 

@@ -101,7 +101,7 @@ def _warnings(result: ScheduleResult) -> Iterator[str]:
         counts = ", ".join(f"{count:,} {reason}" for reason, count in sorted(aside.items()))
         yield f"rows skipped: {counts}; docs/reference/readers.md explains each"
     if any(each.name == "missing_field" for each in result.workload.findings):
-        yield "no job names its user: shares, campaigns and estimates take all for one user's"
+        yield "no job names its user: shares and campaigns take all for one user's"
     unknown = result.workload.unknown_shares
     if unknown:
         yield f"--shares names users that no job has: {', '.join(unknown[:_MOST_NAMED])}"

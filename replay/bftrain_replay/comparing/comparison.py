@@ -176,7 +176,7 @@ def _notes(sides: Sequence[ComparedRun]) -> Iterator[str]:
     ]
     equal = len(short) == len(sides) and len({text_formats.large(each["harvested"]) for _, each in replays}) == 1
     if equal:
-        yield "the tasks ran out in all, and all harvests are equal: compare when tasks finished"
+        yield "the tasks ran out in every replay, and the harvests are equal: compare completion times instead"
     elif short:
         yield f"the tasks ran out in {', '.join(short)}: U is not comparable there; compare harvests"
     yield from _differences(sides)

@@ -113,7 +113,7 @@ class AdviceRow(msgspec.Struct, frozen=True, kw_only=True):
 def check_rules(settings: ReplaySettings) -> None:
     """Raise for the published rules, which themselves set the cost of a preemption."""
     if settings.semantics == PUBLISHED:
-        fix = "omit it, or use the realistic semantics"
+        fix = "omit it, or use --semantics realistic"
         raise UsageError("is for the realistic rules", where="sensitivity", fix=fix)
 
 

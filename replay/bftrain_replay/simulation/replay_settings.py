@@ -28,6 +28,8 @@ NO: Final = "no"
 LONGEST_S: Final = 1e12  # maximum duration of a start or a round
 
 _ONLY_REALISTIC: Final = ("decision_latency_s", "min_interval_s", "start_cost_s", "speed_error")
+_UNKNOWN_TO_PUBLISHED: Final = "is unknown to the published rules"
+_USE_REALISTIC: Final = "omit it, or use --semantics realistic"
 _COST: Final = "the tasks' values"
 
 # Settings shared with rounds
@@ -108,9 +110,9 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
             _as_published(self)
             for name in _ONLY_REALISTIC:
                 if getattr(self, name) not in (None, 0.0):
-                    checks.reject(self, name, "is unknown to the published rules", "omit it, or replay realistic")
+                    checks.reject(self, name, _UNKNOWN_TO_PUBLISHED, _USE_REALISTIC)
         elif self.events != ALL:
-            checks.reject(self, "events", "is for the published rules only", "omit it, or replay published")
+            checks.reject(self, "events", "is for the published rules only", "omit it, or use --semantics published")
         _progress(self)
 
     @classmethod
@@ -152,8 +154,7 @@ def _progress(settings: ReplaySettings) -> None:
     given = settings.progress
     if settings.semantics == PUBLISHED:
         if given not in {None, MEMORY}:
-            fix = "omit it, or replay realistic"
-            checks.reject(settings, "progress", "is unknown to the published rules", fix)
+            checks.reject(settings, "progress", _UNKNOWN_TO_PUBLISHED, _USE_REALISTIC)
         force_setattr(settings, "progress", None)
         return
     try:

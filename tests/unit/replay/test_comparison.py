@@ -20,7 +20,7 @@ from tests.unit.replay.compared import LOG, TASKS
 Comparison: TypeAlias = Any  # what bftrain.compare() returns
 
 UNKNOWN = "-"
-EQUAL = "the tasks ran out in all, and all harvests are equal: compare when tasks finished"
+EQUAL = "the tasks ran out in every replay, and the harvests are equal: compare completion times instead"
 
 
 def values(found: Comparison, name: str) -> tuple[float | None, ...]:
