@@ -148,7 +148,7 @@ def _less_costs(worth: NDArray[np.float64], task: CompetingTask, horizon_s: floa
     return row
 
 
-_CACHED_NUMBERS: Final = 2**21  # limit of numbers in cached rows; two tables are always cached
+_CACHED_NUMBERS: Final = 2**21  # limit of numbers in cached rows; raised to two tables if these are larger
 _LEAST_WIDTH: Final = 64  # width of cached rows, however small the pool
 _LARGEST_TABLE: Final = 2**26  # numbers: half a GiB, and solvers keep some copies
 

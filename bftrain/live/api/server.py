@@ -210,9 +210,9 @@ class ApiServer:
             self._slots.pop(task, None)
 
     async def _answer_over_tcp(self, request: Request) -> Response:
-        """Answer a request over TCP, which needs the token.
+        """Answer a request over TCP, which needs the token unless its route is public or opened by ``open_metrics``.
 
-        Pages of other sites in the user's browser do not have it.
+        Pages of other sites in the user's browser do not have the token.
         """
         api = self._site.api
         # A foreign host name that resolves to this server would make a browser treat it as that site (DNS rebinding)

@@ -90,7 +90,7 @@ _LIST: Final = "%i|%A|%T|%S|%e|%k|%N|%r"
 _PLANS: Final = "%j|%S|%Y"
 # States of nodes, and marks behind them, that administrators set to empty a node: maintenance, reboot, power down
 _EMPTIED: Final = re.compile(r"(drain|maint|fail).*|.*[$@^!%]")
-# sbatch options that bftrain sets: pilots in an unchecked place would obstruct other jobs, or never be found
+# sbatch options that users must not set: pilots in an unchecked place would obstruct other jobs, or never be found
 _RESERVED_OPTIONS: Final = ("partition", "qos", "nodes", "job-name", "comment", "array", "requeue", "time", "clusters")
 _WORD: Final = re.compile(r"--(\w[\w-]+)(?:=.*)?|-([pqNJatM]).*", re.DOTALL)
 
@@ -333,8 +333,9 @@ _SETTING: Final = re.compile(r"^(\w+) += (.*)$", re.MULTILINE)
 async def ask_limits(run: Run, chosen: SlurmSettings, grace_s: float, unit: str = NODE) -> PilotLimits:
     """Query Slurm's limits for pilots, and whether its configuration preempts them immediately.
 
-    Problems are pilots that are not preempted, as they would delay other jobs, and single-GPU pilots where
-    Slurm allocates whole nodes. Slow preemption is only a remark. Raise NotAvailable if there is no such partition.
+    Problems are pilots that are not preempted, as they would delay other jobs, and single-GPU pilots where Slurm knows
+    no GPUs, no node has any, or jobs get whole nodes. Slow preemption is only a remark. Raise NotAvailable if there is
+    no such partition.
     """
     config = dict(_SETTING.findall(await run(Command(argv=("scontrol", "show", "config")))))
     if "PreemptType" not in config:  # an unreadable answer, not a Slurm without preemption
@@ -388,7 +389,10 @@ def _chosen(partitions: Iterable[Mapping[str, str]], name: str) -> Mapping[str, 
 
 
 def _lower_tier(pilots: Mapping[str, str], partitions: Iterable[Mapping[str, str]]) -> Iterator[str | NotAvailable]:
-    """Yield a problem unless the tier of other partitions preempts pilots, else a remark on partitions that wait."""
+    """Yield a problem if jobs of the default partition, or of all other partitions, would wait for pilots.
+
+    Otherwise yield a remark on partitions that wait because of ``PreemptMode=OFF``.
+    """
     name, tier, nodes = pilots.get("PartitionName", ""), _tier(pilots), _nodes(pilots)
     others = [
         one

@@ -105,7 +105,7 @@ task_output = _output("The file to write: .toml or .csv.")
 
 
 def kinds_of(text: str | None) -> tuple[str, ...]:
-    """Return the node kinds in ``v100,p100,k80``; empty for an empty text."""
+    """Return the node kinds in ``v100,p100,k80``; empty for ``None``."""
     names = tuple(part.strip() for part in text.split(",")) if text is not None else ()
     if "" in names:
         raise click.UsageError(f"--kinds: {text!r} has an empty kind; write v100,p100,k80")

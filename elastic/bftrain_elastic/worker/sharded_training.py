@@ -240,7 +240,10 @@ class ShardedCommits:
             )
 
     def save(self, state: StateBase) -> None:
-        """Write the state from one worker, which cannot include the other workers' shares."""
+        """Write the state of a task with a single worker, unless the disk has this step.
+
+        Raises BadCommit if there are more workers, since their shares cannot be included.
+        """
         folder, step = self._own.saver.folder, self._own.progress.step
         if folder is None or checkpoint_file.step_of(folder) == step:
             return
@@ -249,7 +252,10 @@ class ShardedCommits:
         self.save_together(state)
 
     def regroup(self, state: StateBase, *, holds: bool) -> None:
-        """Restore the state on disk, or the script's initial state; called by all members."""
+        """Restore the state on disk, or the script's initial state; called by all members.
+
+        ``holds``: this worker still has the state of an earlier group, which may be newer than the disk.
+        """
         self.named = ""
         if self.place.rank == 0 and not self._own.saver.load() and holds:
             restore(state, self._initial)

@@ -42,7 +42,7 @@ class ShownProgress:
     def tell(
         self, name: str, done: float, total: float, bar: Callable[[float], str], line: Callable[[float], str]
     ) -> None:
-        """Show how much of ``total`` is done, up to a few times per second.
+        """Show how much of ``total`` is done: up to ten times a second on a terminal, otherwise every half minute.
 
         ``bar`` and ``line`` make the text of each from the seconds that the job took so far.
         """

@@ -35,7 +35,7 @@ class SideBySide(msgspec.Struct, frozen=True):
     compact: bool = False  # omits blank space around the table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        """Yield the table that fits: a column per replay, or a row with the figures that fit."""
+        """Yield a table with a column per replay or, if it is too wide, tables with a row per replay."""
         some = any(row.best for _, group in self.groups for row in group)
         marks = 1 + len(BEST) if some else 0  # width of the marks: 0 without best values
         rows: list[Sequence[object]] = []

@@ -161,7 +161,7 @@ class SavedContent:
         return self._kind.columns
 
     def table(self, name: str, wanted: Sequence[str] = ()) -> RunTable:
-        """Read the table; an empty cell is ``None``."""
+        """Read the table; an empty cell is ``None``, but a text in CSV is empty."""
         known = {column.name: column for column in self._kind.columns[name]}
         columns = [known[each] for each in wanted if each in known]
         if not wanted or len(columns) < len(wanted):
@@ -179,7 +179,8 @@ class SavedContent:
             raise BadInput("has no log", where=self.place, fix="ask a replay or a schedule for it")
         path = self._folder / self._kind.log_file
         if not path.is_file():
-            raise BadInput(f"contains no {path.name}, the replayed log", where=self.place, fix=_WITH_THIS_VERSION)
+            what = f"contains no {path.name}, the log of nodes during the run"
+            raise BadInput(what, where=self.place, fix=_WITH_THIS_VERSION)
         return load_log(path)
 
     def more(self, folder: Path) -> None:
@@ -187,7 +188,7 @@ class SavedContent:
 
 
 class EarlyFiles(msgspec.Struct, frozen=True):
-    """Written while comparison replays were still running: all tables, and the drawn ``parts`` of the page, if any."""
+    """Marks that all files but the page and ``summary.json`` are written; ``parts`` of the page were drawn, if any."""
 
     parts: Any
 
@@ -196,7 +197,7 @@ class EarlyFiles(msgspec.Struct, frozen=True):
 class Run(ShortRepr):
     """One run: ``summary``, ``metrics``, ``settings``, DataFrames such as ``tasks``, and its page and files.
 
-    A run of this process also has the attributes of what made it, such as ``baseline`` or ``engine``.
+    A run of this process also has the attributes of its study or result, such as ``baseline`` or ``engine``.
     """
 
     kind: RunKind
@@ -282,7 +283,7 @@ class Run(ShortRepr):
         return found.astype({"node_h": "float64", "samples": "float64"})
 
     def rows(self, name: str, *columns: str) -> Iterator[Sequence[Any]]:
-        """Yield these columns of a table, row by row; ``None`` where a value is missing."""
+        """Yield these columns of a table, row by row; a missing value is ``None``, but "" for a text in CSV."""
         return iter(self.content.table(name, columns).rows)
 
     def write(self, folder: str | Path, *, tables: str = CSV, overwrite: bool = False) -> None:

@@ -2,8 +2,9 @@
 
 Resources are the nodes of each kind, and the open places at a low level (:mod:`bftrain_solvers.max_min.several_kinds`).
 Most requests are decided by changing a few options of the last answer, or by prices: if the cheapest options of all
-tasks cost more than all resources, no choice fits. Otherwise a linear programme is solved, and if it does not
-decide, the options are enumerated or solved as an integer programme.
+tasks cost more than all resources, no choice fits. Otherwise the options that the known prices leave are enumerated if
+they are few. Otherwise a linear programme gives new prices; if these do not decide, the remaining options are
+enumerated or, if there are too many, an integer programme is solved.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _INFEASIBLE: Final = 2  # status of milp
 
 
 class FeasibilityUnknown(Exception):
-    """Whether all tasks fit was not decided in time."""
+    """Whether all tasks fit was not decided: out of time, or the solver gave no usable answer."""
 
 
 class CountTooLarge(Exception):
@@ -40,7 +41,7 @@ class CountTooLarge(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ResourceDemands:
-    """``uses[place, option, resource]`` and ``limits``, the amount of each resource."""
+    """``uses[task, option, resource]`` and ``limits``, the amount of each resource."""
 
     uses: Integers
     limits: Integers
@@ -210,11 +211,11 @@ def relaxed(needs: ResourceDemands) -> tuple[Floats, Integers]:
     from scipy.optimize import linprog  # noqa: PLC0415 - slow to import
     from scipy.sparse import csr_array  # noqa: PLC0415 - slow to import
 
-    place, option = np.nonzero(needs.feasible_alone())
+    task, option = np.nonzero(needs.feasible_alone())
     some = needs.limits > 0
-    parts = needs.uses[place, option][:, some] / needs.limits[some]
+    parts = needs.uses[task, option][:, some] / needs.limits[some]
     entry, resource = np.nonzero(parts)
-    count, several, people = place.size, int(some.sum()), len(needs.uses)
+    count, several, tasks = task.size, int(some.sum()), len(needs.uses)
     data = np.concatenate((parts[entry, resource], -np.ones(several)))
     where = (np.concatenate((resource, np.arange(several))), np.concatenate((entry, np.full(several, count))))
     solve: Any = linprog  # its type hints lack sparse arrays
@@ -222,8 +223,8 @@ def relaxed(needs: ResourceDemands) -> tuple[Floats, Integers]:
         np.append(np.zeros(count), 1.0),  # the largest used fraction of a resource
         A_ub=csr_array((data, where), shape=(several, count + 1)),
         b_ub=np.zeros(several),
-        A_eq=csr_array((np.ones(count), (place, np.arange(count))), shape=(people, count + 1)),
-        b_eq=np.ones(people),
+        A_eq=csr_array((np.ones(count), (task, np.arange(count))), shape=(tasks, count + 1)),
+        b_eq=np.ones(tasks),
         method="highs-ds",
     )
     if found.status != _OPTIMAL:
@@ -231,7 +232,7 @@ def relaxed(needs: ResourceDemands) -> tuple[Floats, Integers]:
     prices = np.zeros(needs.limits.size)
     prices[some] = np.maximum(-found.ineqlin.marginals, 0.0) / needs.limits[some]
     shares = np.zeros(needs.uses.shape[:2])
-    shares[place, option] = found.x[:-1]
+    shares[task, option] = found.x[:-1]
     return prices, shares.argmax(axis=1)
 
 
@@ -243,12 +244,12 @@ def whole(needs: ResourceDemands, matter: Mask, stop_at: float) -> Integers | No
     left_s = stop_at - perf_counter()
     if left_s <= 0.0:
         raise FeasibilityUnknown
-    place, option = np.nonzero(matter)
-    count, people, resources = place.size, len(needs.uses), needs.limits.size
-    capacity: Any = csr_array(needs.uses[place, option].T.astype(np.float64))
-    one: Any = csr_array((np.ones(count), (place, np.arange(count))), shape=(people, count))
-    least = np.concatenate((np.full(resources, -np.inf), np.ones(people)))
-    most = np.concatenate((needs.limits.astype(np.float64), np.ones(people)))
+    task, option = np.nonzero(matter)
+    count, tasks, resources = task.size, len(needs.uses), needs.limits.size
+    capacity: Any = csr_array(needs.uses[task, option].T.astype(np.float64))
+    one: Any = csr_array((np.ones(count), (task, np.arange(count))), shape=(tasks, count))
+    least = np.concatenate((np.full(resources, -np.inf), np.ones(tasks)))
+    most = np.concatenate((needs.limits.astype(np.float64), np.ones(tasks)))
     found = milp(
         np.zeros(count),
         integrality=np.ones(count, dtype=np.int64),
@@ -261,7 +262,7 @@ def whole(needs: ResourceDemands, matter: Mask, stop_at: float) -> Integers | No
     if found.x is None:
         raise FeasibilityUnknown
     shares = np.zeros(needs.uses.shape[:2])
-    shares[place, option] = found.x
+    shares[task, option] = found.x
     chosen: Integers = shares.argmax(axis=1)
     if (needs.over(chosen) > 0).any():
         raise FeasibilityUnknown

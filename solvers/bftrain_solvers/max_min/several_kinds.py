@@ -115,10 +115,10 @@ class LevelsReachedByKind:
     reached: float = -np.inf
 
     def __post_init__(self) -> None:
-        people = len(self.same)
-        self.rungs: Integers = np.zeros(people, dtype=np.int64)
-        self.stuck: Mask = np.zeros(people, dtype=np.bool_)
-        self.room = FeasibleOptions(self._needs(self.rungs, []), np.zeros(people, dtype=np.int64), self.stop_at)
+        count = len(self.same)
+        self.rungs: Integers = np.zeros(count, dtype=np.int64)
+        self.stuck: Mask = np.zeros(count, dtype=np.bool_)
+        self.room = FeasibleOptions(self._needs(self.rungs, []), np.zeros(count, dtype=np.int64), self.stop_at)
         self._levels = np.unique(self.steps_by_kind.levels[np.isfinite(self.steps_by_kind.levels)])
 
     @property
@@ -257,7 +257,7 @@ class LevelsReachedByKind:
         )
 
     def _exchange(self, number: int) -> None:
-        """Keep the interchangeable members of a band that gain least by rising."""
+        """Keep at the low level the interchangeable members of a band with the lowest maximum of ``spare``."""
         members = np.flatnonzero(self.bands[number].members)
         low = self.room.chosen[members] // len(self.limits) == number + 1
         rows = self.spare[members]
@@ -313,7 +313,7 @@ def _over_kinds(
     leftover = LeftoverNodes(table, scores, counted, spare, rise, cut=cut)
     columns, termination, rest_words = leftover.divide(started + limits.deadline_s)
     value = table.value_at(columns)
-    # The highest possible level of the worst-off, or how far prices leave it open
+    # The highest level of the worst-off or, if it was not found, the highest one that is not proven unreachable
     reach = rise.within_reach(started + limits.deadline_s + _LEAST_S / 2.0) if cut or rise.worst is None else inf
     within = reach if rise.worst is None else rise.worst
     bound = max(value, value if rise.worst is None and within == inf else within)
@@ -365,9 +365,9 @@ class LeftoverNodes:
         return columns, Termination.OPTIMAL if proven else found.termination, "; ".join(filter(None, words))
 
     def _below(self) -> Floats:
-        """Return a penalty for every column, larger the further below a level; it dominates all gains.
+        """Return a penalty for every column: positive below a task's level, and lower for the low levels of bands.
 
-        No counted task falls below its level, except those in bands.
+        With the factor of :meth:`_less` it dominates all gains, so only tasks in bands fall below their level.
         """
         floors = self.rise.steps_by_kind.level(self.rise.rungs)
         if not self.cut:

@@ -3,7 +3,7 @@
 PBS runs this in its own Python on the node (events execjob_begin, execjob_epilogue, execjob_end), so it uses only the
 standard library and Python 3.6. It cannot fail a job: after any error the event is accepted. It writes only while
 bftrain reads (the file .reader exists), and files appear complete or not at all. A node keeps at most a hundred files
-per event; if no bftrain reads them, new files replace old ones.
+per event: if bftrain was killed and left .reader behind, new files replace old ones.
 """
 
 import os
@@ -18,7 +18,11 @@ WHAT = {"EXECJOB_BEGIN": "start", "EXECJOB_EPILOGUE": "ending", "EXECJOB_END": "
 
 
 def line_of(event: Any) -> str:  # noqa: ANN401 - a module without types
-    """Return the line for an event; empty for other events. Names end with '+', because they may contain brackets."""
+    """Return the line for an event; empty for other events.
+
+    Each name ends with '+', so the reader takes it verbatim instead of expanding brackets. The user id stays empty, and
+    '.' ends the line.
+    """
     kinds = {getattr(pbs, name, None): what for name, what in WHAT.items()}
     what = kinds.get(event.type)
     if what is None:

@@ -146,7 +146,7 @@ class FailurePolicy:
         return ""
 
     def _count(self, death: WorkerDeath, step: int) -> str:
-        """Count a death; return its description if the limit is exceeded."""
+        """Count a death; return its description if it is fatal or the limit is reached."""
         if death.fatal:
             return death.text
         if step > self._step:
@@ -179,6 +179,7 @@ def last_word(tail: str) -> str:
 def is_connection_trouble(reason: str) -> bool:
     """Return whether an error means a lost connection or member, rather than a mistake of the program."""
     text = reason.lower()
+    # Gloo's preamble error: ranks called different operations, which is a mistake of the program
     return any(word in text for word in _CONNECTION) and "preamble" not in text
 
 

@@ -240,7 +240,7 @@ class TaskSupervision:
         return self._job.reports_its_end or (done is not None and work is not None and done < _DONE_SHARE * work)
 
     def ended_early(self) -> str:
-        """Count an exit with 0 before the work was done; return the failure's reason if the limit is exceeded."""
+        """Count an exit with 0 before the work was done; return the failure's reason if the limit is reached."""
         count, step = self._early_ends
         count = count + 1 if self.step == step else 1
         self._early_ends = (count, self.step)
