@@ -53,7 +53,7 @@ def test_good_settings_pass_and_nothing_is_changed(slurm_cluster: Slurm, tmp_pat
         (f'{GOOD}\nspool = "/no/such"', REACHED, "hooks", "cannot be used as a spool", "docs/how-to/hooks.md"),
         (f'{GOOD}\nspool_writers = ["no-such-user"]\nspool = "SPOOL"', REACHED, "hooks", "no-such-user", "user name"),
         (GOOD, 'listen = "127.0.0.1"', "reachability", "nodes cannot reach 127.0.0.1", 'listen = "0.0.0.0"'),
-        (GOOD, f'{REACHED}\nreach = "no-such-host.invalid"', "reachability", "no-such-host", "name this machine"),
+        (GOOD, f'{REACHED}\nreach = "no-such-host.invalid"', "reachability", "no-such-host", "know this machine"),
     ],
 )
 def test_each_wrong_setting_is_named_with_its_fix(

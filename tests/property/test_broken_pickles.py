@@ -36,7 +36,7 @@ def read(content: bytes) -> object:
         return registry.load("reader", "ndstat").add_table(frame, RecordIntake())
     except BadInput as error:
         refusal = error
-    assert refusal.where == "x.pkl"
+    assert refusal.where.partition(":")[0] == "x.pkl"
     return None
 
 

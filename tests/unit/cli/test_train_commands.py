@@ -35,8 +35,8 @@ class Played(ScriptTrial):
     closed: list[Path] = []  # noqa: RUF012 - of all that were
 
     def __enter__(self) -> Self:
-        self._own = Path("/nonexistent")
-        self.folder = self._given_folder or self._own
+        self._scratch = Path("/nonexistent")
+        self.folder = self._given_folder or self._scratch
         self._launcher = self
         self.step = 0
         self.t = time.time()
