@@ -48,7 +48,7 @@ def is_slot(name: str) -> bool:
 
 
 def unit_of(names: Sequence[str]) -> str:
-    """Return the unit of all names; whole nodes if they differ or there are none.
+    """Return the unit of all names; whole nodes if they differ or without names.
 
     >>> unit_of(["n1/gpu0", "n2/gpu3"]), unit_of(["n1/gpu0", "n2"])
     ('gpu', 'node')

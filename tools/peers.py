@@ -144,7 +144,8 @@ def running(system: str, folder: Path) -> Iterator[Callable[[int], object]]:
 
     def start(command: Sequence[str]) -> subprocess.Popen[bytes]:
         with (folder / "log").open("ab") as log:
-            return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+            started.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+        return started[-1]
 
     def resize(size: int) -> None:
         for node in nodes[size:]:
@@ -152,13 +153,20 @@ def running(system: str, folder: Path) -> Iterator[Callable[[int], object]]:
         nodes[:] = [*nodes[:size], *(start(command) for _ in range(size - len(nodes)))]
 
     server = [str(PEERS / "torchft_lighthouse"), f"--bind=[::]:{port}", *LIGHTHOUSE]
-    nodes, servers = list[subprocess.Popen[bytes]](), [start(server)] if system == "torchft" else []
+    started, nodes = list[subprocess.Popen[bytes]](), list[subprocess.Popen[bytes]]()
+    if system == "torchft":
+        start(server)
     try:
         yield resize
     finally:
-        for one in [*nodes, *servers]:
+        for one in started:
             one.terminate()
-            one.wait()
+        for one in started:
+            try:
+                one.wait(TIMEOUT_S)
+            except subprocess.TimeoutExpired:  # torchrun at times ignores SIGTERM while workers restart
+                one.kill()
+                one.wait()
 
 
 def experiment(system: str, folder: Path, minutes: float) -> list[tuple[float, str]]:

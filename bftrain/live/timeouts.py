@@ -72,7 +72,7 @@ class Timeouts:
 class Limits:
     """Numbers."""
 
-    connections: int = 512  # concurrent connections, except those of operators and over TCP with the token
+    connections: int = 512  # concurrent connections; operators and TCP clients with the token do not count
     connections_of_user: int = 128  # one user, or all over TCP, must not lock out the rest
     unfinished_tasks: int = 10_000  # each is looked at in every decision
     unfinished_tasks_of_user: int = 2_000  # limit per user; operators have none

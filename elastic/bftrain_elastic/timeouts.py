@@ -21,7 +21,7 @@ class Timeouts:
     """Seconds."""
 
     # Manager and agents
-    heartbeat_s: float = 3.0  # an agent that has reported nothing for so long sends a heartbeat
+    heartbeat_s: float = 3.0  # a silent agent sends a heartbeat after this time
     agent_silence_s: float = 12.0  # the manager waits for an agent's message before it gives the node up
     manager_silence_s: float = 3.0  # an agent waits for the manager's heartbeat, if workers must not outlive it
     partition_s: float = 8.0  # the same wait, if workers may outlive the manager

@@ -12,7 +12,7 @@ from bftrain.files import synced_later, whole_file
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file that only the user can read; nothing is cached in a folder that is not writable."""
+    """Write a file that only the user can read, unless its folder is not writable."""
     with suppress(OSError):
         for folder in (path.parent.parent, path.parent):  # mkdir applies the mode to the last folder only
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -13,7 +13,7 @@ from bftrain.errors import BadInput, suggestion
 
 _SITES: Final = ("slurm", "pbs", "flux", "local", "cluster", "slurm-nodes", "pbs-nodes")
 _UNITS: Final = ("systemd-user", "systemd", "systemd-agent")
-# Example -> its files in this package, one after the other
+# Example -> its files in this package, to be joined in this order
 _FILES: Final = {
     **{name: (f"examples/{name}.toml", "examples/rest.toml") for name in _SITES},
     **{name: (f"examples/{name}.service",) for name in _UNITS},

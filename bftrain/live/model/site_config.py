@@ -60,8 +60,8 @@ def by_node(sets: Sets) -> dict[str, str]:
 class NodeKinds:
     """The kinds of nodes; false if nodes have no kinds.
 
-    If some nodes are named, all others are of the kind ``other``, as in an exported journal: the speed of tasks with
-    curves by kind is unknown there.
+    If some nodes are named, all other nodes are of the kind ``other``, as in an exported journal: the speed of tasks
+    with curves by kind is unknown there.
     """
 
     named: Mapping[str, str] = field(default_factory=dict)

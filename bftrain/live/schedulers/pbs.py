@@ -66,7 +66,7 @@ TROUBLES: Final[tuple[tuple[str, Trouble], ...]] = (
     (r"Bad UID", Trouble.REFUSED),  # rejects root
 )
 _NODES: Final = Command(argv=("pbsnodes", "-a"))
-_HIGH: Final = 150  # PBS's default of preempt_queue_prio: jobs of queues with this Priority or more preempt others
+_HIGH: Final = 150  # PBS's default of preempt_queue_prio: jobs of queues with this Priority or more preempt other jobs
 _JOBS_PER_QUERY: Final = 50  # jobs per query by name
 _REMEMBERED: Final = 200  # finished jobs kept
 

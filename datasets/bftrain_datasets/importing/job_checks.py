@@ -192,7 +192,7 @@ class RecordIntake(FindingsTally):
         self.last_s = max(self.last_s, time_s)
 
     def within_window(self, first_s: float, last_s: float) -> tuple[float, float]:
-        """Return the part of the records' period in the window of the options; raise ``BadInput`` if there is none."""
+        """Return the part of the records' period in the window of the options; raise ``BadInput`` if it is empty."""
         begin_s, end_s = self.options.window
         low = first_s if begin_s is None else max(begin_s, first_s)
         high = last_s if end_s is None else min(end_s, last_s)

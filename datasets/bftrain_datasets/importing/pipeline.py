@@ -213,9 +213,8 @@ def import_files(
     """
     _check_paths(paths)
     intake = RecordIntake(options)
-    for node_set, _ in options.node_units_of:  # these nodes exist even if no job uses them
-        for node in expand(node_set):
-            intake.name_node(node)
+    for node in (node for node_set, _ in options.node_units_of for node in expand(node_set)):
+        intake.name_node(node)  # it exists even if no job uses it
     sources, name = list[ProvenanceSource](), ""
     for path in paths:
         name, source = _read(path, intake, tell, name)

@@ -60,7 +60,7 @@ class RecordClock:
         return self._hour(text[:13], match[1], match[2], minute) + into_s
 
     def readings(self, text: str) -> tuple[float, ...]:
-        """Return the possible seconds UTC of a time: two if ambiguous or nonexistent, earlier first; count nothing."""
+        """Return the possible seconds UTC of a time: two if ambiguous or nonexistent, earlier first. Counts stay."""
         before = self.without_zone, self.twice
         first_s = self.seconds(text)
         self.without_zone, self.twice = before

@@ -194,7 +194,7 @@ class RegisterAgent(FromAgent, name="register", kw_only=True):
 
 
 class Alive(FromManager, FromAgent, ToPrefork, name="alive"):
-    """A heartbeat: of a manager and to prefork servers each second, of an agent that has nothing else to report."""
+    """A heartbeat: of a manager and to prefork servers each second, of an agent while it is silent."""
 
 
 class AgentWarm(FromAgent, name="warm"):

@@ -129,7 +129,7 @@ class OutsideCopy:
         self._sending = Sending()
 
     def send(self, tree: StateTree, step: int, lineage: int, sending: Sending) -> None:
-        """Send a copy, and wait until the server has confirmed it. A failure delays the next copy, nothing else."""
+        """Send a copy, and wait until the server has confirmed it. A failure only delays the next copy."""
         place, retry, began = self.place, self._retry, time.monotonic()
         if place is None:
             return

@@ -56,7 +56,7 @@ class RunFolder:
             self._target.__exit__(error, *more)
 
     def write_early(self, run: Run) -> None:
-        """Write the files that comparison replays do not change; ``write`` then writes the others."""
+        """Write the files that comparison replays do not change; ``write`` then writes the rest."""
 
         def write(draft: Path) -> None:
             self._early = run.write_early(draft, self._tables)

@@ -182,7 +182,7 @@ def _show(done: SweepResult, out: Output, **counts: int) -> None:
 
 
 def _words(done: SweepResult, to_do: int | None) -> RenderableType:
-    """Return the points with their main columns: those of ``plot``, otherwise harvest or completion times."""
+    """Return the points with their main columns: ``plot``, by default harvest or completion times."""
     from bftrain.node_units import words_of
     from bftrain.text_formats import plain
     from bftrain_replay.sweeping.sweep_table import PointState, metric_of, metrics_of, text_of

@@ -134,7 +134,7 @@ def _why(best: ComparedRun, least: ComparedRun, words: Callable[[str], str]) -> 
 
 
 def _main_loss(best: ComparedRun, other: ComparedRun) -> IdleCause | None:
-    """Return the loss whose excess in ``other`` exceeds half of the harvest difference; ``None`` if there is none."""
+    """Return the loss whose excess in ``other`` exceeds half of the harvest difference, or ``None``."""
     one, two = best.summary, other.summary
     pace = float(one["harvested"]) / harvest_node_h(one)  # samples per node-hour, for unused nodes
 

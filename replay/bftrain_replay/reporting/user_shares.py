@@ -36,7 +36,10 @@ def named(user: str) -> str:
 
 
 def by_user(tasks: TaskColumns, most: int) -> list[tuple[str, NDArray[np.bool_]]]:
-    """Return the labels of users and masks of their tasks, most node-time first; the last of ``most`` may be others."""
+    """Return the labels of users and masks of their tasks, most node-time first.
+
+    With more than ``most`` users, the last mask joins the rest.
+    """
     users = sorted({*tasks.user})
     belongs = {user: np.array([each == user for each in tasks.user], dtype=bool) for user in users}
     users.sort(key=lambda user: -float(tasks.node_h[belongs[user]].sum()))

@@ -370,7 +370,7 @@ def _intro(figure: Figure, values: Sequence[Value]) -> str:
 
 
 def _charts(figure: Figure, values: Sequence[Value]) -> Iterator[ChartFigure]:
-    """Draw a heat map, or our values as lines or points and the published ones as crosses; nothing without values."""
+    """Draw a heat map, or our values as lines or points and the published ones as crosses, if there are values."""
     drawn = {(value.line, value.x): value for value in sorted(values, key=lambda value: len(value.seeds))}
     data = [
         {"line": value.line, "x": value.x, "y": y, "from": who, "words": f"{label}: {y:,.6g} ({who})"}

@@ -2,7 +2,7 @@
 
 The terminal, pages, comparisons, sweeps, ``bftrain explain`` and the glossary all read ``figures.toml``. A new figure
 needs an entry there, and a field of :class:`ReplaySummary`, which is then in ``summary.json`` and in the tables of
-sweeps. A figure that is computed from others needs a line in ``_COMPUTED`` instead of the field.
+sweeps. A figure that is computed from other figures needs a line in ``_COMPUTED`` instead of the field.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def meaning_of(figure: str) -> str:
 
 
 def find_entry(text: str) -> GlossaryEntry:
-    """Find an entry by its key, another name, or the label of a figure; raise ``UnknownName`` if there is none."""
+    """Find an entry by its key, another name, or the label of a figure; otherwise raise ``UnknownName``."""
     names = {fold(figure.label): figure.name for figure in FIGURES}
     names |= {fold(name): entry.key for entry in GLOSSARY for name in (entry.key, *entry.also)}
     found = entry_of(names.get(fold(text.strip()), text.strip()))

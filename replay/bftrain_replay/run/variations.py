@@ -171,7 +171,7 @@ def remedies(main: ReplaySummary, settings: ReplaySettings) -> list[Variation]:
     least_h = _LARGE * main.idle_node_h
     large = {cause for cause, hours in node_h.items() if hours > 0.0 and hours >= least_h}
     if main.tasks > settings.max_tasks:
-        # The competing tasks may use all nodes; then no unused node-time shows that others wait
+        # The competing tasks may use all nodes; then no unused node-time shows that tasks wait
         large.add(UnusedReason.TASK_CAP)
     return [each for each in _remedies(settings) if each.what in large]
 

@@ -134,7 +134,7 @@ class ReplaySettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @classmethod
     def of(cls, settings: Settings) -> ReplaySettings:
-        """Return ``settings`` as replay settings, with defaults for missing fields and without those of live runs."""
+        """Return ``settings`` as replay settings, with defaults for missing fields and without live settings."""
         if isinstance(settings, cls):
             return settings
         return cls(**{name: getattr(settings, name) for name in Settings.__struct_fields__})

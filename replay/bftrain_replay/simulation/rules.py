@@ -1,8 +1,8 @@
 """Rules of a simulation: how time passes, how tasks advance, and when decisions take effect.
 
 docs/explanation/semantics.md has the realistic and the published rules with their formulas. The published rules are
-those of the study's replayer, to the letter: arrivals and completions between two events of the log go unnoticed, so a
-task that completes keeps its nodes until the next event, and its work meanwhile is lost.
+exactly the study's: arrivals and completions between two events of the log go unnoticed, so a task that completes keeps
+its nodes until the next event, and its work meanwhile is lost.
 """
 
 from __future__ import annotations

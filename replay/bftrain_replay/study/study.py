@@ -98,7 +98,7 @@ def dedicated_by_kind(log: EventLog) -> dict[str, int]:
 
 
 def dedicated_log(log: EventLog) -> EventLog | None:
-    """Return a log of the same span with the dedicated nodes always idle; ``None`` if there are none."""
+    """Return a log of the same span with the dedicated nodes always idle, or ``None`` without such nodes."""
     count = dedicated_nodes(log)
     if count == 0:
         return None

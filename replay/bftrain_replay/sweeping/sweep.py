@@ -237,7 +237,7 @@ def _is_of_file(spec: SweepSpec, summary: Path) -> bool:
         found = wire.decode(summary.read_bytes(), dict[str, Any])
         return bool(found["sweep_file"]["content"] == content)
     except (OSError, BadInput, LookupError, TypeError):
-        return False  # no file, or one that ResultFolder rejects
+        return False  # no file, or a file that ResultFolder rejects
 
 
 def result_folder(sweep: PreparedSweep, folder: Path, *, overwrite: bool = False, advice: str = ADVICE) -> ResultFolder:

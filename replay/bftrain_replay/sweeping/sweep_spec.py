@@ -191,7 +191,7 @@ class SweepSpec:
 
     @property
     def swept(self) -> tuple[str, ...]:
-        """The options that differ between points: first those of the cases, then those of the grid."""
+        """The options that differ between points: first of the cases, then of the grid."""
         return tuple(dict.fromkeys([*(name for case in self.cases for name in case), *self.axes]))
 
     def place_of(self, option: str) -> tuple[Key, ...]:

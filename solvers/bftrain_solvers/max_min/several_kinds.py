@@ -313,7 +313,7 @@ def _over_kinds(
     leftover = LeftoverNodes(table, scores, counted, spare, rise, cut=cut)
     columns, termination, rest_words = leftover.divide(started + limits.deadline_s)
     value = table.value_at(columns)
-    # The highest level of the worst-off or, if it was not found, the highest one that is not proven unreachable
+    # The highest level of the worst-off or, if it was not found, the highest level not proven unreachable
     reach = rise.within_reach(started + limits.deadline_s + _LEAST_S / 2.0) if cut or rise.worst is None else inf
     within = reach if rise.worst is None else rise.worst
     bound = max(value, value if rise.worst is None and within == inf else within)
