@@ -99,7 +99,7 @@ def load_part(port: registry.Port, name: str) -> Any:  # noqa: ANN401 - the call
 def absolute_name(name: str, folder: Path | None = None) -> str:
     """Return the name of the same part, valid in every folder; file paths are relative to ``folder``."""
     file, attribute = split_name(name)
-    return name if file is None else f"{((folder or Path()) / file.expanduser()).resolve()}:{attribute}"
+    return name if file is None else f"{((folder or Path()) / file).resolve()}:{attribute}"
 
 
 def policy_of(found: object, wanted: type | UnionType, where: str, fix: str) -> Any:  # noqa: ANN401 - an object of type ``wanted``

@@ -219,7 +219,7 @@ def _check_same_site(site: SiteSettings, journal: Journal) -> None:
 
 def _hub(site: SiteSettings, task_store: TaskStore, tell: OnEvent, keep_s: float | None) -> AgentHub:
     """Open the hub on the port of the last run, as running agents reconnect there."""
-    check_host(_host_for_agents(site))
+    _check_host_for_agents(site)
     try:
         secret = read_secret(site.secret) if site.secret.exists() else make_secret(site.secret)
     except ElasticError as error:
@@ -250,6 +250,11 @@ def _host_for_agents(site: SiteSettings) -> str:
     agents, local = site.agents, all(pool.name == "local" for pool in site.pools)
     any_address = agents.listen in _ANY_ADDRESS and not local
     return agents.reach or (socket.gethostname() if any_address else agents.listen)
+
+
+def _check_host_for_agents(site: SiteSettings) -> None:
+    if (host := _host_for_agents(site)) != site.agents.listen:  # opening the hub checks that
+        check_host(host)
 
 
 def check_host(name: str) -> None:
@@ -328,7 +333,7 @@ def _folder(path: Path) -> SiteFinding:
 def _reachability(site: SiteSettings) -> Iterator[SiteFinding]:
     agents, local = site.agents, all(pool.name == "local" for pool in site.pools)
     try:
-        check_host(_host_for_agents(site))
+        _check_host_for_agents(site)
         with closing(socket.socket(socket.AF_INET6 if ":" in agents.listen else socket.AF_INET)) as tried:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind((agents.listen, agents.port))

@@ -125,7 +125,7 @@ class Agents(_Table, frozen=True, kw_only=True):
     used: bool = True  # False: launchers without agents; the scheduler's report alone then makes a node available
     listen: Text = "127.0.0.1"  # address on which the daemon waits for agents
     port: Count = 0  # 0: the one we had before, or any
-    reach: Word = ""  # how agents reach the live run (default: the listen address; for 0.0.0.0 the host name)
+    reach: Word = ""  # how agents reach the live run (default: listen; for 0.0.0.0 the host name, unless all is local)
     address: Text = "127.0.0.1"  # how nodes reach each other; {node} is the node's name
     python: Text = sys.executable  # the interpreter on the nodes
     slots: Count = 0  # workers per node; 0: one per GPU, or one
@@ -410,7 +410,7 @@ def _make_absolute(data: dict[str, Any], file: Path) -> None:
         (data.get("deciding"), ("objective", "admission", "policy"), part),
         (data.get("agents"), ("python",), program),
         *((one, ("python",), program) for one in environments),
-        *((one, ("spool",), path) for one in schedulers if one.get("name") in registry.BUILT_IN["scheduler"]),
+        *((one, ("spool",), path) for one in schedulers if str(one.get("name")) in registry.BUILT_IN["scheduler"]),
     ):
         for key in keys:
             if isinstance(table, dict) and isinstance(text := table.get(key), str):

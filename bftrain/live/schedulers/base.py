@@ -364,8 +364,8 @@ class SchedulerPools(Scheduler):
 
     async def _run(self, pool: SchedulerPool, post: Post, agent: AgentOrder) -> None:
         def tell(news: News) -> None:
-            if isinstance(news, Taken) and pool not in self._owners(news.nodes):
-                return  # the nodes are of another pool now
+            if isinstance(news, Taken) and pool.scheduler.agents_stay and pool not in self._owners(news.nodes):
+                return  # the pool of a pilot took over the agent, which has not left
             self._hear(pool, news)
             post(Remark(text=f"pool '{pool.settings.label}': {news.text}") if isinstance(news, Remark) else news)
 

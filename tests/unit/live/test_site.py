@@ -118,6 +118,7 @@ def test_relative_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
     [
         ('[deciding]\nobjective = "a\\u0000.py:f"\n', "objective: embedded null byte"),
         ('[api]\ntoken = "~no-user/token"\n', "token: Could not determine home directory"),
+        ('[scheduler]\nname = ["slurm"]\n', r":1: .*has no name"),
         (f'[api]\nsocket = "{"s" * 100}"\n', r":1: .*api: has a socket path of more than 100 bytes"),
         ('[scheduler]\nname = "local"\n[environments.a]\nsetp = "x"\n', r"site\.toml:[34]: "),
     ],
