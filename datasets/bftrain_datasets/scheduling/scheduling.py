@@ -425,12 +425,12 @@ def find_policy(name: str, options: PolicyOptions) -> QueuePolicy:
     factory = parts.load_part("queue_policy", name)
 
     def make() -> object:
+        if not callable(factory):
+            raise TypeError("not a class or function")
         return factory(options) if signature(factory).parameters else factory()
 
     fix = "define a class with name and starts(cluster), which docs/how-to/schedule.md describes"
-    policy: QueuePolicy = parts.policy_of(
-        make if callable(factory) else factory, QueuePolicy, f"queue policy '{name}'", fix
-    )
+    policy: QueuePolicy = parts.policy_of(make, QueuePolicy, f"queue policy '{name}'", fix)
     return policy
 
 

@@ -144,7 +144,7 @@ class FifoLikeGavel(ResettingPolicy):
     """FIFO by the rules of Gavel's simulator.
 
     Each reset assigns all tasks in arrival order to the fastest kind with enough free nodes, and stops at the first
-    task for which no kind has enough; a task that can use none of those with enough waits alone. Tasks keep their kind
+    task for which no kind has enough. It skips a task that can use none of the kinds with enough. Tasks keep their kind
     until the next reset.
     """
 
@@ -183,7 +183,7 @@ class FifoLikeGavel(ResettingPolicy):
 class PackedFifoLikeGavel(FifoLikeGavel):
     """FIFO by the rules of Gavel's simulator, with pairs.
 
-    Each task that waits joins the one with which it packs best, in arrival order, up to the first that packs with none.
+    Each unexamined task joins the one with which it packs best, in arrival order, up to the first that packs with none.
     """
 
     name = "fifo-packed"

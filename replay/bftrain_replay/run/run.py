@@ -161,7 +161,7 @@ class SavedContent:
         return self._kind.columns
 
     def table(self, name: str, wanted: Sequence[str] = ()) -> RunTable:
-        """Read the table; an empty cell is ``None``, but a text in CSV is empty."""
+        """Read the table; an empty cell is ``None``, or ``""`` in a text column of a CSV file."""
         known = {column.name: column for column in self._kind.columns[name]}
         columns = [known[each] for each in wanted if each in known]
         if not wanted or len(columns) < len(wanted):
