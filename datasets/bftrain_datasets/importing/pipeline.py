@@ -23,7 +23,7 @@ from bftrain_datasets.importing.import_options import ImportOptions
 from bftrain_datasets.importing.job_checks import RecordIntake
 from bftrain_datasets.importing.node_counts import log_from_counts
 from bftrain_datasets.importing.occupancy import log_from_jobs
-from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.raw_file import STDIN, RawFile
 from bftrain_datasets.importing.text_columns import names_slurm_jobs
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.edits import close_short_gaps, mark_down, places_of
@@ -159,9 +159,6 @@ def all_idle(log: EventLog, longer_than_s: float) -> list[tuple[float, float]]:
     bounds = np.append(log.times, log.end_s)
     spans = zip(bounds[edges[::2]].tolist(), bounds[edges[1::2]].tolist(), strict=True)
     return [(begin_s, end_s) for begin_s, end_s in spans if end_s - begin_s > longer_than_s]
-
-
-STDIN: Final = "-"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

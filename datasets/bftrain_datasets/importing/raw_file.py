@@ -24,6 +24,7 @@ from bftrain.files import BYTE_ORDER_MARK, LONGEST_LINE_BYTES, check_unpacked, e
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.log.provenance import ProvenanceSource, tellable
 
+STDIN: Final = "-"  # the path that stands for standard input
 HEAD_BYTES: Final = 1 << 16  # used to recognise the format
 _BLOCK_BYTES: Final = 1 << 20
 LARGE_BLOCK_BYTES: Final = 1 << 23  # read size for parsing many lines together

@@ -26,6 +26,7 @@ from bftrain_datasets.log.time_formats import RecordClock
 V = TypeVar("V")
 LOOKED_AT: Final = 1000  # lines searched for a format
 HEADER_WITHIN: Final = 5  # maximum line number of a header
+SEPARATORS: Final = "|\t;,"  # marks between columns
 MOST_DIGITS: Final = 9  # maximum length of a node or job number; Python rejects thousands of digits
 
 

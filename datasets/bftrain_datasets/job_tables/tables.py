@@ -25,14 +25,13 @@ from pyarrow import ArrowException, compute, parquet
 from bftrain.errors import BadInput
 from bftrain_datasets.importing.findings import FindingsTally
 from bftrain_datasets.importing.raw_file import HEAD_BYTES, LARGE_BLOCK_BYTES, RawFile
-from bftrain_datasets.importing.text_columns import HEADER_WITHIN, columns_of, first_lines, names_slurm_jobs
+from bftrain_datasets.importing.text_columns import HEADER_WITHIN, SEPARATORS, columns_of, first_lines, names_slurm_jobs
 from bftrain_datasets.job_tables.cell_values import EPOCHS, Cells, column_of
 from bftrain_datasets.job_tables.column_choice import SAMPLE_ROWS, recognised
 from bftrain_datasets.log.arrow_arrays import EMPTY, arrow_texts, numpy_of
 from bftrain_datasets.log.parquet_log import FORMAT_KEY
 
 PARQUET_MARK: Final = b"PAR1"
-SEPARATORS: Final = "|\t;,"
 MOST_COLUMNS: Final = 4096
 _ROWS_AT_ONCE: Final = 1 << 17
 _PARSED_AT_ONCE: Final = 1 << 13  # rows of Python texts; bounds the work of the garbage collector

@@ -41,6 +41,7 @@ from bftrain_datasets.importing.text_columns import (
     HEADER_WITHIN,
     NO_NODES,
     NO_TIME,
+    SEPARATORS,
     Texts,
     by_text,
     chosen,
@@ -101,7 +102,6 @@ JOB_COLUMNS: Final = (
 tells_units: Final = (GPU, CORE)  # the resources in the records
 NEEDED: Final = frozenset({"jobid", "start", "end"})
 WANTED: Final = "JobID, Start, End, NodeList and, if available, State, Partition and NNodes"
-SEPARATORS: Final = "|\t;,"
 MARKDOWN_RULE: Final = ("|--", "| --", "|:-", "| :-")  # the line below a header
 _SMALL_BLOCK_BYTES: Final = 1 << 16
 _TIMES: Final = ("start", "end", "elapsedraw", "elapsed")

@@ -15,14 +15,13 @@ from bftrain.errors import BadInput
 from bftrain.nodesets import MOST_NODES, natural_order
 from bftrain_datasets.importing.findings import FindingsTally, RowCounts
 from bftrain_datasets.importing.import_options import ImportOptions, listed
-from bftrain_datasets.importing.raw_file import RawFile
+from bftrain_datasets.importing.raw_file import STDIN, RawFile
 from bftrain_datasets.job_tables.table_reading import JobTableReader, read_table
 from bftrain_datasets.log import time_formats
 from bftrain_datasets.log.provenance import LogFinding, ProvenanceSource
 from bftrain_datasets.readers import swf
 from bftrain_datasets.scheduling.schedule_settings import ACTUAL, WHOLE_NODES, ScheduleSettings, load_shares
 
-STDIN: Final = "-"
 UNLIMITED: Final = math.inf  # the job has no limit
 LEAST_S: Final = 1.0  # the estimate of a job of zero length, which still needs its nodes
 NO_USER: Final = "-1"  # the job has no user

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bftrain.errors import BadInput
 from bftrain.files import head_of
 from bftrain.values import wire
+from bftrain_datasets.log.log_columns import running_sums
 from bftrain_replay.run.run import Run
 from bftrain_replay.simulation.run_records import AllocationTable
 
@@ -84,11 +85,8 @@ def _microseconds(time_s: float) -> int:
 
 def _sizes(holdings: AllocationTable, rows: NDArray[np.int64]) -> Iterator[tuple[float, float, int]]:
     """Yield the intervals of constant task size in these rows: start, stop and number of nodes."""
-    times, places = np.unique(np.concatenate((holdings.from_s[rows], holdings.to_s[rows])), return_inverse=True)
-    changes = np.zeros(len(times), dtype=np.int64)
-    np.add.at(changes, places[: len(rows)], 1)
-    np.add.at(changes, places[len(rows) :], -1)
-    held = np.cumsum(changes)
+    moments = np.concatenate((holdings.from_s[rows], holdings.to_s[rows]))
+    times, held = running_sums(moments, np.repeat((1, -1), len(rows)))
     begins = np.flatnonzero(np.diff(held, prepend=0))  # a swap of nodes at equal size is no change
     for begin, end in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True):
         if held[begin]:
