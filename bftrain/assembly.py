@@ -27,7 +27,7 @@ from bftrain.values.sharing import Shares, SharingProblem, SharingTask
 from bftrain.values.solution import Limits, Solution
 from bftrain.values.table import ValueTable
 
-_ROUNDS_HORIZON_S: Final = 86_400.0  # any number: only a horizon of auto fits the costs of tasks
+_ROUNDS_HORIZON_S: Final = 86_400.0  # costs stay as tasks state them; half of it caps an unfinished start's
 
 
 def build_harvester(
@@ -222,7 +222,7 @@ def notes_on(problem: AllocationProblem) -> Iterator[str]:
 
 
 _ROUNDING: Final = 1e-6  # relative
-_Problem = tuple[str, str]  # the text of a problem with shares, and the fix
+_Complaint = tuple[str, str]  # what is wrong with the shares, and the fix
 
 
 def check_shares(found: object, problem: SharingProblem, where: str) -> Shares:
@@ -230,23 +230,23 @@ def check_shares(found: object, problem: SharingProblem, where: str) -> Shares:
     if not isinstance(found, Shares):
         raise BrokenPlugin(f"gave {type(found).__name__}", where=where, fix="return bftrain.values.sharing.Shares")
     tasks = {task.name: task for task in problem.tasks}
-    for problems in (_of_entries(found, tasks), _of_parts(found, tasks, problem), _of_sums(found, tasks, problem)):
-        for what, fix in problems:
+    for check in (_wrong_entries, _wrong_shares, _wrong_sums):
+        for what, fix in check(found, tasks, problem):
             raise BrokenPlugin(what, where=where, fix=fix)
     return found
 
 
-def _of_entries(found: Shares, tasks: Mapping[str, SharingTask]) -> Iterator[_Problem]:
+def _wrong_entries(found: Shares, tasks: Mapping[str, SharingTask], _: SharingProblem) -> Iterator[_Complaint]:
     fix = f"give one entry to each of the {len(tasks)} tasks"
     for name, given in (("shares", found.shares), ("speeds", found.speeds)):
         for task in sorted(set(given) ^ tasks.keys()):
             yield (f"gave {name}, but task '{task}' is {'missing' if task in tasks else 'unknown'}", fix)
     for task, speed in found.speeds.items():
-        if not _is_part(speed):
+        if not _is_share(speed):
             yield (f"gave task '{task}' the speed {speed!r}", "give finite numbers of at least 0")
 
 
-def _of_parts(found: Shares, tasks: Mapping[str, SharingTask], problem: SharingProblem) -> Iterator[_Problem]:
+def _wrong_shares(found: Shares, tasks: Mapping[str, SharingTask], problem: SharingProblem) -> Iterator[_Complaint]:
     for names, parts in _combinations(found):
         pair = " and ".join(f"'{name}'" for name in names)
         nodes = {tasks[name].nodes if name in tasks else None for name in names}
@@ -255,11 +255,11 @@ def _of_parts(found: Shares, tasks: Mapping[str, SharingTask], problem: SharingP
         for kind, part in parts.items():
             if kind not in problem.nodes:
                 yield (f"gave {pair} a share of '{kind}'", f"the kinds are {', '.join(map(repr, problem.nodes))}")
-            if not _is_part(part):
+            if not _is_share(part):
                 yield (f"gave {pair} the share {part!r} of '{kind}'", "give finite numbers of at least 0")
 
 
-def _of_sums(found: Shares, tasks: Mapping[str, SharingTask], problem: SharingProblem) -> Iterator[_Problem]:
+def _wrong_sums(found: Shares, tasks: Mapping[str, SharingTask], problem: SharingProblem) -> Iterator[_Complaint]:
     time, used = dict.fromkeys(tasks, 0.0), dict.fromkeys(problem.nodes, 0.0)
     for names, parts in _combinations(found):
         for name in names:
@@ -282,5 +282,5 @@ def _combinations(found: Shares) -> Iterator[tuple[tuple[str, ...], Mapping[str,
         yield pair.tasks, pair.shares
 
 
-def _is_part(number: object) -> bool:
+def _is_share(number: object) -> bool:
     return isinstance(number, int | float) and isfinite(number) and number >= -_ROUNDING

@@ -28,7 +28,7 @@ def parse_duration(text: str) -> float:
     129600.0
 
     Raises:
-        ValueError: The text has neither form, or a unit is not smaller than the one before it.
+        ValueError: The text has none of these forms, or a unit is not smaller than the one before it.
 
     """
     try:

@@ -81,7 +81,7 @@ class FolderLock:
 
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):  # the folder may be read-only by now; the file is unlocked anyway
-            self._path.unlink(missing_ok=True)  # removed before the release: the next process may own it then
+            self._path.unlink(missing_ok=True)  # the next process may own it after the release
         self._close()
 
     def _locked(self) -> bool:
@@ -131,9 +131,9 @@ _MOVE_AWAY: Final = "move it away, or name another folder"
 
 
 class ResultKind(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of a kind of result. ``format`` in its summary is ``form`` and a number.
+    """The files of a kind of result. ``format`` in its summary is ``form`` and a version number.
 
-    ``records`` maps files that grow during the run to their first bytes; files in ``prints`` may hold anything.
+    ``records`` maps files that grow during the run to their first bytes; ``prints`` are files with worker output.
     """
 
     title: str

@@ -67,8 +67,8 @@ def places_of(
         shown = ", ".join(f"'{name}'" for name in unknown[:_SHOWN])
         more = f" and {len(unknown) - _SHOWN:,} others" if len(unknown) > _SHOWN else ""
         near = suggestion(unknown[0], log.node_names)
-        several = len(log.node_names) > _MOST_NAMED and not near.startswith("did")
-        fix = f"its nodes are {log.node_names[0]} to {log.node_names[-1]}" if several else near
+        shows_range = len(log.node_names) > _MOST_NAMED and not near.startswith("did")
+        fix = f"its nodes are {log.node_names[0]} to {log.node_names[-1]}" if shows_range else near
         raise BadInput(f"the log has no {shown}{more}", where=where, fix=fix)
     return np.array(sorted({place for name in names for place in places.get(name, ())}), dtype=np.int64)
 
@@ -92,7 +92,7 @@ def chosen_window(log: EventLog, text: str, *, where: str = "window") -> tuple[f
 
 
 def _on_the_calendar(log: EventLog) -> str:
-    """Return the log's window in the option's syntax, if it has calendar times."""
+    """Return the log's window in the option's syntax, if ``datetime`` can represent it."""
     try:
         begin, end = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S}" for at in (log.start_s, log.end_s))
     except (OverflowError, ValueError, OSError):
@@ -194,7 +194,7 @@ def _built(builder: LogBuilder, log: EventLog) -> EventLog:
     return replace(made, kind_names=log.kind_names, node_kinds=log.node_kinds, provenance=log.provenance)
 
 
-NamedSet = tuple[str, str, str]  # key or cell such as a kind, node set, and its place
+NamedSet = tuple[str, str, str]  # name such as a kind, node set, and where it is written
 
 FILE: Final = "node set file"
 REMEDY: Final = 'write v100 = "n[001-036]" in a .toml, or the columns nodes and kind in a .csv'

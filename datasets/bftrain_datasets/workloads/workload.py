@@ -379,7 +379,8 @@ def import_workload(
         source = file.source()
     rows = tally.rows()
     if not tasks:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(rows.aside.items())) or "there are none"
+        reasons = "; ".join(f"{count:,} {HAZARDS[name].says}" for name, count in sorted(rows.aside.items()))
+        reasons = reasons or "the file has no rows"
         first = next((f"; first at {each.first}" for each in tally.findings() if each.name in rows.aside), "")
         raise BadInput(
             f"no row becomes a task: {reasons}{first}", where=source.name, fix="see docs/how-to/workloads.md"

@@ -1,7 +1,7 @@
 """Connections of an agent: to its manager, with reconnects until the agent gives up, and to its workers.
 
 A manager welcomes the agent with its epoch, which rises with each start of the manager. An agent that has obeyed a
-manager rejects all older ones, and ignores orders before a welcome.
+manager rejects all older ones, and closes a connection that sends orders before a welcome.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ManagerLink:
         self._connect_at = 0.0
         self._beat_at = 0.0
         self._welcomed = False  # both sides have proven the secret, and the manager is not older than the previous one
-        self._refused = 0  # epoch of the latest rejected manager
+        self._rejected_epoch = 0  # epoch of the latest rejected manager
         self.welcome = Welcome(epoch=0)  # sent by the newest obeyed manager
         self._lost_at = self._alive_at = time.monotonic()
         self.silent = False  # the manager was lost because nothing arrived: it may run on behind a broken network
@@ -64,7 +64,7 @@ class ManagerLink:
 
     @property
     def alone_s(self) -> float:
-        """The seconds since the manager was lost; 0 while it is connected."""
+        """The seconds since the manager was lost; 0 while welcomed."""
         return 0.0 if self.welcomed else time.monotonic() - self._lost_at
 
     @property
@@ -79,7 +79,7 @@ class ManagerLink:
             return
         wire = self._wire
         if wire is not None and now >= self._silent_at:
-            wire.ready(selectors.EVENT_READ)  # this process may have been stopped
+            wire.ready(selectors.EVENT_READ)  # messages may be waiting: this process may have been stopped
             if now >= self._silent_at:
                 self.silent = True
                 wire.end(f"no sign of life for {self.welcome.silence_s:g} s")
@@ -130,18 +130,18 @@ class ManagerLink:
         message = read_message(FROM_MANAGER, plain)
         if isinstance(message, Welcome):
             if message.epoch < self.welcome.epoch:  # a later manager has replaced this one
-                if self._refused != message.epoch:  # report this once
-                    self._refused = message.epoch
-                    which = f"it is number {message.epoch}, and number {self.welcome.epoch} was obeyed"
-                    self.note(f"manager: {which}: rejected")
+                if self._rejected_epoch != message.epoch:  # report this once
+                    self._rejected_epoch = message.epoch
+                    newer = f"this agent has obeyed a manager of epoch {self.welcome.epoch}"
+                    self.note(f"manager of epoch {message.epoch} rejected: {newer}")
                 if self._wire is not None:
                     self._wire.end("it is older than the manager before")
                 return
-            self._welcomed, self._refused, self.welcome = True, 0, message
+            self._welcomed, self._rejected_epoch, self.welcome = True, 0, message
             self.silent, self.trouble = False, ""
             self._alive_at = time.monotonic()
         elif not self._welcomed and not isinstance(message, AgentRefused):
-            raise BadMessage("it sent orders before its greeting")
+            raise BadMessage("it sent orders before its welcome")
         elif isinstance(message, Alive):
             self._alive_at = time.monotonic()
         if message is None:
@@ -153,8 +153,10 @@ class ManagerLink:
         if self._welcomed:
             self._lost_at = time.monotonic()
             self.trouble = reason
-        elif self._refused:
-            self.trouble = f"it is older than the manager before: number {self._refused}, not {self.welcome.epoch}"
+        elif self._rejected_epoch:
+            self.trouble = (
+                f"it is older than the manager before: epoch {self._rejected_epoch}, not {self.welcome.epoch}"
+            )
         elif self._sealed.greeted:
             self.trouble = "it rejects this agent; does it use the same secret?"
         self._wire, self._welcomed = None, False

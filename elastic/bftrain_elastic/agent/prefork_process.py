@@ -89,7 +89,7 @@ class PreforkProcess:
         return True
 
     def kill_remaining(self, keep: Collection[int]) -> dict[int, int]:
-        """Kill the processes it left behind; return the exit codes of the workers that it had not reaped."""
+        """Kill it and all descendants of the agent but those of ``keep``; return exit codes that it had not reaped."""
         exit_codes: dict[int, int] = {}
         if self.pid:
             kill(self.pid)

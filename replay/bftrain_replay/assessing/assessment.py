@@ -54,15 +54,15 @@ class NodePrices(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Check that no number is below 0, and that a busy node draws no less than an idle one."""
         if not (self.currency.isprintable() and self.currency.strip()):
-            checks.reject(self, "currency", "is empty", "write a code such as USD")
+            checks.reject(self, "currency", "is empty or not printable", "write a code such as USD")
         for name in self.__struct_fields__[:-1]:
             checks.optional_number(self, name, at_least=0.0)
         if (self.idle_watts is None) != (self.busy_watts is None):
-            checks.reject(self, "busy_watts", "requires idle_watts", "give both, as idle=100,busy=400")
+            checks.reject(self, "busy_watts", "must be given with idle_watts", "give both, as idle=100,busy=400")
         if self.idle_watts is not None and self.busy_watts is not None and self.busy_watts < self.idle_watts:
             checks.reject(self, "busy_watts", "is less than idle_watts", "give both, as idle=100,busy=400")
         if self.off_watts is not None and (self.idle_watts is None or self.off_watts > self.idle_watts):
-            checks.reject(self, "off_watts", "is more than idle_watts", "give all three, as idle=100,busy=400,off=5")
+            checks.reject(self, "off_watts", "needs a larger idle_watts", "give all three: idle=100,busy=400,off=5")
 
     @property
     def extra_kw(self) -> float | None:
@@ -136,7 +136,7 @@ class LogAssessment(msgspec.Struct, frozen=True, kw_only=True):
     groups_by: str
     groups: tuple[GroupHarvest, ...]
     what_ifs: tuple[WhatIfRow, ...]
-    start_cost_s: float | None  # median over tasks, without the settings that change it
+    start_cost_s: float | None  # median of the tasks' own values, before settings change them
     mixes: tuple[MixRow, ...]
     prices: NodePrices
     worth: WeeklyWorth
@@ -172,7 +172,7 @@ class AssessmentInputs:
     prices: NodePrices = field(default_factory=NodePrices)
     handback_delay_s: float | None = None
     jobs: BatchJobs | None = None
-    most_events: int  # log changes that are replayed; 0: all
+    most_events: int  # maximum number of replayed log events; 0: all
 
 
 def assess_log(
@@ -194,10 +194,10 @@ def assess_log(
     else:
         check_kinds(log, tasks)
     replayed = replay(sample, tasks)
-    others: Alternatives = (), ()
+    alternatives: Alternatives = (), ()
     if run is not None:
         files = ReplayFiles.of(log, inputs.log_file, tasks, inputs.task_file, scratch)
-        others = replay_alternatives(replayed, settings, models, files, run, every=inputs.most_events == 0)
+        alternatives = replay_alternatives(replayed, settings, models, files, run, every=inputs.most_events == 0)
     timezone = inputs.timezone or log.provenance.options.get("timezone")
     zone = time_formats.zone(timezone) if timezone else UTC
     groups = NodeGroups.of(log, settings.racks)
@@ -221,11 +221,11 @@ def assess_log(
         days=days,
         groups_by=groups.source if groups else "",
         groups=harvest_of_groups(groups, sample, replayed.held, harvest, used) if groups else (),
-        what_ifs=others[0],
+        what_ifs=alternatives[0],
         start_cost_s=own_start_s,
-        mixes=others[1],
+        mixes=alternatives[1],
         prices=inputs.prices,
-        worth=_worth(inputs.prices, lambda counts, holds: sample.a_week(counts * harvest + holds * used)),
+        worth=_worth(inputs.prices, lambda useful, busy: sample.a_week(useful * harvest + busy * used)),
         handback=None
         if inputs.handback_delay_s is None
         else effect_of(log, sample.blocks, inputs.handback_delay_s, inputs.jobs, start_s),

@@ -83,7 +83,7 @@ class NodeWatts(click.ParamType["Mapping[str, float]"]):
     help="Records from which the log was imported: start times, nodes and users of jobs. May be repeated.",
 )
 @heading("How much is replayed")
-@click.option("--events", type=click.IntRange(min=0), help="Maximum number of log changes to replay; 0: all [25000].")
+@click.option("--events", type=click.IntRange(min=0), help="Maximum number of log events to replay; 0: all [25000].")
 @click.option("--quick", is_flag=True, envvar=QUICK, help="One replay only, without alternatives and mixes of models.")
 @no_cache_option
 @click.option(

@@ -98,7 +98,7 @@ def rows(time_axis: TimeAxis, title: str, key: Mapping[str, str]) -> dict[str, A
 _LETTERS: Final = 3_000_000  # characters of a raster of nodes in a page; larger ones round times to coarser steps
 # Number of time steps over the whole run; 0: no rounding
 _ROUNDINGS: Final = (0, 1 << 14, 1 << 13, 1 << 12, 1 << 11, 1 << 10, 1 << 9)
-_CHANGES: Final = 5_000_000  # more would not fit in any case, so their raster is not made
+_MOST_INTERVALS: Final = 5_000_000  # more would not fit in any case, so their raster is not made
 _BUSY, _IDLE, _FIRST_TASK = 0, 1, 2
 
 
@@ -110,7 +110,7 @@ def holders(run: Run) -> ChartFigure:
     ordered = _node_rows(names, grouped)
     drawn, step_s = finest(
         run.end_s,
-        lambda step_s, last: _holders_raster(run, ordered, step_s, None if last else _CHANGES),
+        lambda step_s, last: _holders_raster(run, ordered, step_s, None if last else _MOST_INTERVALS),
         lambda drawn: drawn.size <= letters,
     )
     others = f" {other_tasks(run)} have one colour together." if run.others else ""
@@ -130,8 +130,8 @@ def holders(run: Run) -> ChartFigure:
             f"left to right, in the colours of their holders: {_owner(run)}, none, or a training task."
         ),
         caption=run.words(
-            "The tasks with the most node-time have their own colours and a name in the legend. With more tasks in the "
-            "picture, all share one colour, which is darker where tasks used more node-time; small shares "
+            "The tasks with the most node-time have their own colours and a name in the legend. Where changes are "
+            "dense, all tasks share one colour, which is darker where tasks used more node-time; small shares "
             "are drawn darker than they are. Point at the chart to see the task, the node and the time; "
             f"drag to zoom in on some nodes.{others}{rounding(step_s)}"
         ),
@@ -198,7 +198,7 @@ def _node_rows(nodes: Sequence[str], grouped: tuple[tuple[str, ...], NDArray[np.
 
 
 def _holders_raster(run: Run, ordered: _OrderedNodes, step_s: float, most: int | None) -> StateRaster | None:
-    """Return the raster with times rounded to ``step_s``; ``None`` if there were more than ``most`` changes."""
+    """Return the raster with times rounded to ``step_s``; ``None`` if there were more than ``most`` intervals."""
     log, held = run.log, run.holdings
     bounds = np.append(log.times, log.end_s) - log.start_s
     taken = _rounded(((block.node, block.from_s, block.to_s, block.task) for block in held.blocks()), step_s, most)

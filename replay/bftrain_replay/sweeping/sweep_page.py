@@ -220,7 +220,7 @@ _KINDS: Final = {CEILING: "without costs", BASELINE: "baseline"}
 
 
 def as_drawn(rows: Sequence[PointRow], spec: SweepSpec) -> list[PointRow]:
-    """Return the rows with the options of cases joined to one, because they vary together.
+    """Return the rows with the options of ``[[cases]]`` joined to one, because they vary together.
 
     The first option with a different value in every case represents all; otherwise their values are listed.
     """
@@ -343,7 +343,7 @@ def _hues(
 ) -> tuple[list[str], list[str]]:
     """Return the options that determine the colours, and the labels of the colours in order.
 
-    These are all ``others``, or with too many combinations the one that makes the largest difference.
+    These are all ``others``, or with too many combinations the one of few values with the largest effect, if any.
     """
     if not others:
         return [], []
@@ -409,6 +409,6 @@ def _caption(others: Sequence[str], hue: Sequence[str], combinations: int, found
         bold = f"; the bold ones are means for each {hue[0]}" if hue else "; the bold one is their mean"
         sentences.append(f"One thin line for each of {combinations:,} combinations of {', '.join(others)}{bold}.")
     elif over := reach(found):
-        sentences.append(f"Shaded or ruled: {over}.")
+        sentences.append(f"Bands, or lines at points: {over}.")
     sentences.append("The axis need not start at 0.")
     return " ".join(sentences)

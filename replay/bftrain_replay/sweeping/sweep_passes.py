@@ -2,7 +2,7 @@
 
 A point needs a replay or a run in rounds, optionally a second replay with its baseline, and on a log its references:
 the ceiling and the dedicated pool. Points share passes: references depend on fewer settings than a replay, because they
-have no costs, and a baseline may also be a point. A pass is identified by its inputs, and never repeated when finished.
+have no costs, and a baseline may also be a point. A pass is identified by its inputs, and never repeated once done.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PassKind(StrEnum):
 
 
 class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
-    """All inputs of a pass; files by the SHA-256 of their content."""
+    """The inputs that identify a pass; files by the SHA-256 of their content."""
 
     kind: PassKind
     log: str
@@ -83,7 +83,7 @@ class MadeFrom(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """A hash of all inputs."""
+        """A hash of these inputs."""
         return hashlib.sha256(wire.encode(self)).hexdigest()[:_ID_DIGITS]
 
 
@@ -420,7 +420,7 @@ class PassExecutor(Protocol):
     def outcomes(self, jobs: Sequence[SweepPass], tell: Tell, stopping: Stopping) -> Iterator[PassOutcome]:
         """Run all passes, ``tell`` the progress, and yield each outcome when ready.
 
-        Once ``stopping()``, stop the workers and return. If a worker dies, its current pass fails.
+        Once ``stopping()``, stop the running passes and return. If a local worker dies, its pass fails.
         """
 
 
@@ -556,7 +556,7 @@ def _check_same(job: SweepPass, log: EventLog, tasks: Tasks) -> None:
     _check_files(job)
     solver = solver_of(job.how)
     if solver:
-        find_solver(solver)  # raises for an unknown solver, whose version is not checked
+        find_solver(solver)  # an unknown solver has no version to compare below: raise here
     here = versions_with(solver) if solver else versions_here(solver)
     for name, version in made_from.versions.items():
         if version and here[name] != version:

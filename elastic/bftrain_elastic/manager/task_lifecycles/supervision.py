@@ -304,7 +304,7 @@ class TaskSupervision:
             self._context.emit({"type": "paused", "step": self.step})
 
     def _stall(self, now: float) -> str:
-        pace = f", and the longest step took {self.stalls.pace_s:.2g} s" if self.stalls.pace_s else ""
+        pace = f", and recent steps took up to {self.stalls.pace_s:.2g} s" if self.stalls.pace_s else ""
         where = f": {self._inspection.text()}" if self._inspection is not None and self._inspection.complete else ""
         return f"no step for {self.stalls.without_s(now):.0f} s{pace}{where}"
 
