@@ -38,7 +38,7 @@ class ObjectiveCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     any_coupling: bool = False  # has its own coupling between tasks
     level_coupling: bool = False  # uses couplings of bftrain.deciding.levels
     uses_history: bool = False  # uses age, node-seconds and samples of tasks
-    uses_work_left: bool = True  # uses the tasks' remaining work, which is kept current if set
+    uses_work_left: bool = True  # uses the remaining work; live runs update it before each decision
 
     def solved_by(self, solver: SolverCapabilities) -> bool:
         """Return whether a solver with the capabilities ``solver`` supports this objective."""

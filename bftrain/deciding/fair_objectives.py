@@ -30,7 +30,7 @@ def raisable(scores: Entries, counts: NDArray[np.bool_]) -> tuple[int, ...]:
 def count_waiting(table: ValueTable, scores: Entries, counted: tuple[int, ...]) -> int:
     """Return how many of the ``counted`` tasks must wait because the smallest sizes that raise scores do not all fit.
 
-    Kinds count separately. With several kinds, large cases are not exact: the result may be too high, never too low.
+    Each task needs nodes of one kind. With several kinds, large cases may yield too high a number, never too low.
     """
     rows = scores[list(counted)]
     raised = rows > rows[:, :1]
@@ -65,7 +65,7 @@ def _count_exactly(needs: NDArray[np.int64], pools: list[int]) -> int:
 
 
 def _count_greedily(needs: NDArray[np.int64], pools: list[int]) -> int:
-    """Count greedily, tasks with the fewest kinds and smallest needs first: a lower bound."""
+    """Count greedily, tasks with the smallest part of a pool first: a lower bound."""
     left = list(pools)
     there = needs <= np.array(pools)
     parts = np.where(there, needs / np.maximum(pools, 1), np.inf)
@@ -152,7 +152,7 @@ def _less_turns(table: ValueTable) -> Entries:
 
 
 def _kept_in_turn(table: ValueTable, entries: Entries) -> Entries:
-    """Return entries that are 0 for all tasks without nodes, lower where a task loses its nodes during its turn."""
+    """Return ``entries`` (0 for no nodes), lowered where a task would lose its nodes during its turn."""
     in_turn = task_field(table, "tenure_s") < task_field(table, "turn_s")
     return _lowered(table, entries, lambda rows, _: (in_turn * entries.max(axis=1, initial=0.0))[rows])
 
@@ -172,7 +172,7 @@ def _service(table: ValueTable, weights: Entries) -> tuple[Entries, NDArray[np.b
 
 
 def service(table: ValueTable) -> tuple[Entries, NDArray[np.bool_]]:
-    """Return ``(A + h thr / E) / w``: service so far and over the horizon, in seconds of the equal share."""
+    """Return ``(done + h thr) / (w E)``: service so far and over the horizon, in seconds of the equal share."""
     return _service(table, task_field(table, "weight"))
 
 

@@ -110,7 +110,7 @@ class LiveDaemon:
             await self._restore(record, max(timeouts.TIMEOUTS.restore_task_s, deadline - time.monotonic()))
         for record in self.task_store.unfinished:  # some were added under other node kinds of the site
             if unfit := self.node_manager.kinds.unfit(record.spec.min_nodes, record.spec.curves):
-                _log.warning("task '%s' was submitted for other kinds of nodes: %s", record.name, unfit)
+                _log.warning("task '%s' cannot run on the present nodes: %s", record.name, unfit)
         self.want()  # first of all, so no useless pilot is submitted
         self.node_manager.run(self.opened.agent_order)
         await asyncio.sleep(0)  # it listens before the first query, so no change is lost

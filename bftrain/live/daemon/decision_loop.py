@@ -62,7 +62,7 @@ class DecisionLoop:
     _nodes: NodeManager
     _launchers: LauncherPool
     _observe: Callable[[str, Any], None]
-    _settle_s: float = 0.0
+    _settle_s: float = 0.0  # delay of decisions, so that one covers several events
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -99,7 +99,7 @@ class DecisionLoop:
     def on_events(self, *events: Event, sync: bool = False) -> None:
         """Apply events: immediately if urgent, otherwise after the solver's answer.
 
-        With ``sync`` the due statements are synced to disk when this returns.
+        With ``sync``, the events and the store's pending changes are on disk when this returns.
         """
         self._waiting.extend(events)
         if self._request is None or not all(isinstance(event, _CAN_WAIT) for event in events):
@@ -257,7 +257,7 @@ class DecisionLoop:
             answer: ChosenSizes | Exception
             try:
                 answer = self._harvester.answer(request, hurry=hurry)
-            except Exception as error:  # noqa: BLE001 - a third-party metric or solver may raise anything
+            except Exception as error:  # noqa: BLE001 - a third-party objective or solver may raise anything
                 answer = error
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._answered, request, answer)

@@ -233,7 +233,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     task: Annotated[str, said("Name of the task on the node, if you may see that task.")] = ""
     agent: Annotated[bool, said("Whether an agent runs there.")] = False
     until_s: Annotated[float | None, said("Expected departure, if known; seconds since 1970.")] = None
-    kind: Annotated[str, said("Node kind, if the site defines kinds; other: not listed.")] = ""
+    kind: Annotated[str, said("Node kind, if nodes have kinds; other: not listed.")] = ""
 
 
 class Remarked(msgspec.Struct, frozen=True, kw_only=True):
@@ -317,7 +317,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     unit: Unit = "node"
     pool: Annotated[int, said("Available nodes.")]
     used: Annotated[int, said("Allocated nodes.")]
-    kinds: Annotated[Mapping[str, KindView], said("Nodes by kind, if the site defines kinds.")] = {}
+    kinds: Annotated[Mapping[str, KindView], said("Nodes by kind, if nodes have kinds.")] = {}
     pools: Annotated[Mapping[str, PoolView], said("Nodes by pool, if the site has several or a named one.")] = {}
     agents: Annotated[int, said("Nodes with an agent.")]
     copies_memory: Annotated[

@@ -104,7 +104,7 @@ HAZARDS: Final[dict[str, RecordHazard]] = {
         "a second FILE with node events, or --down NODES@A:B",
     ),
     "preemption": _doubt(
-        "preempted jobs in partitions that --preemptible does not name, or names without any job",
+        "preempted jobs in partitions missing in --preemptible, or partitions there without any job",
         "preempted jobs count as busy",
         "--preemptible",
     ),

@@ -140,8 +140,8 @@ def _warnings(result: RoundResult) -> Iterator[str]:
     yield from odd_shares(settings.entities, settings.prices, gangs.specs, gangs.kinds)
     spread = sum(spec.spread is not None for spec in gangs.specs)
     if spread and not result.engine.knows_hosts:
-        unknown = "places of nodes are unknown, so speeds by places have no effect"
-        yield f"{text_formats.counted(spread, 'task')} with speeds by hosts, and {unknown}"
+        unknown = "which have no effect, as the hosts of the nodes are unknown"
+        yield f"{text_formats.counted(spread, 'task')} with speeds by hosts, {unknown}"
     resources = sum(spec.resources is not None for spec in gangs.specs)
     if resources and not settings.resources_of_nodes:
         of_tasks = f"{text_formats.counted(resources, 'task')} with speeds by CPU cores or memory"

@@ -164,7 +164,7 @@ def test_gavels_speeds_on_several_hosts(bftrain: CommandLine) -> None:
         assert rows(f"out-{took_s}/tasks.csv")[2]["finish_s"] == took_s
         assert json.loads(ended.out)["lost_spread_samples"] == lost
     assert "lost to spreading " in bftrain(*replay, "--set", "per-host=2", *more).out
-    assert "1 task with speeds by hosts, and places of nodes are unknown" in bftrain(*replay).err
+    assert "1 task with speeds by hosts, which have no effect" in bftrain(*replay).err
 
 
 def test_the_configuration_of_rounds_runs_them_again(bftrain: CommandLine) -> None:
