@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Final, NoReturn, TypeVar
 
 import numpy as np
@@ -55,13 +56,15 @@ class RoundChoice:
         self.any_pairs = False  # whether any tasks of the last choice share nodes
         self.partner = np.full(tasks, -1, dtype=np.intp)  # each running task's partner on the same nodes
         self.speed = np.zeros(tasks)  # speed of each task with its partner
-        self._random = np.random.default_rng(settings.seed)
+        self._random = Random(settings.seed + 5)  # noqa: S311 - Gavel's generator, so that the same orders are drawn
         self._orders = np.zeros((0, kinds), dtype=np.intp)  # drawn orders of kinds that are not used yet
 
     def orders(self, count: int = 1) -> Ints:
         """Return at least this many of the next orders of kinds, drawn at random."""
         if (more := count - len(self._orders)) > 0:
-            drawn = [self._random.permutation(self._kinds) for _ in range(more)]
+            drawn = np.tile(np.arange(self._kinds), (more, 1))
+            for order in drawn:
+                self._random.shuffle(order)
             self._orders = np.concatenate((self._orders, drawn))
         return self._orders
 

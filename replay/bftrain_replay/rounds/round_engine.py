@@ -302,14 +302,19 @@ class RoundEngine:
         if mates is not None:
             nodes[mates >= 0] *= 0.5  # each task of a pair gets half
         needs_s = self._needs_s(run, speeds.reached)
-        rounds = self._rounds_alike(run, kind, needs_s)
+        turn_s, length_s = self._turns(speeds.reached, needs_s)
+        rounds = self._rounds_alike(run, kind, needs_s / turn_s, length_s)
         begin_s, first = self.now_s, self._round
         self._round += rounds
-        self.now_s = min(self._round * self._settings.round_s, self._limit_s)
-        self.seen_s[started] = np.fmin(self.seen_s[started], min((first + 1) * self._settings.round_s, self.now_s))
+        end_s = begin_s + rounds * length_s if self._settings.like_gavel else self._round * length_s
+        self.now_s = min(end_s, self._limit_s)
+        self.seen_s[started] = np.fmin(self.seen_s[started], min(begin_s + length_s, self.now_s))
         pool, waiting, before = int(self._holders.count.sum()), self._here.size - run.size, self.held_node_s.sum()
-        has_s, taken = self._until_taken(run, needs_s, begin_s)
+        has_s = np.minimum(rounds * turn_s, self._limit_s - begin_s)
+        taken = self._until_taken(run, needs_s, begin_s, has_s)
         samples, done, held_s = self._advance(run, speeds, needs_s, has_s)
+        if self._settings.finish == BOUNDARY:
+            held_s = np.minimum(has_s, self.now_s - begin_s)
         self._add_held(run, kind, held_s, nodes)
         if mates is not None:
             self._count_pairs(run, kind, held_s)
@@ -318,7 +323,7 @@ class RoundEngine:
             self._admission.advance_time(self.now_s, round(float(nodes.sum())))
         finished = int(np.count_nonzero(done))
         if finished:
-            self._finish(run[done], begin_s + (has_s if self._settings.finish == BOUNDARY else needs_s)[done])
+            self._finish(run[done], begin_s + held_s[done])
         idle = self._here.size and not speeds.reached.any()  # a gang's speed may be 0 on its nodes
         self._idle_rounds = self._idle_rounds + rounds if idle else 0
         used = float(self.held_node_s.sum() - before)
@@ -465,26 +470,45 @@ class RoundEngine:
         self.start_s[started] = np.fmin(self.start_s[started], self.now_s)
         return started, stops.size
 
-    def _rounds_alike(self, run: Ints, kind: Ints, needs_s: Floats) -> int:
-        """Return the number of identical rounds ahead; only the final round may have an event."""
+    def _turns(self, speed: Floats, needs_s: Floats) -> tuple[Floats, float]:
+        """Return the most time for each task in a round, and the length of the round.
+
+        As in Gavel, tasks run whole samples, a round ends with its last task, and one without tasks at the next event.
+        """
+        round_s = self._settings.round_s
+        if not self._settings.like_gavel:
+            return np.full(speed.size, round_s), round_s
+        turn_s = np.full(speed.size, round_s)
+        np.divide(np.floor(speed * round_s), speed, out=turn_s, where=speed * round_s >= 1.0)
+        if speed.size:
+            return turn_s, float(np.minimum(turn_s, needs_s).max())
+        events_s = (self._next_arrival_s, self._due_s, self._supply.next_s)
+        next_s = min((event_s for event_s in events_s if event_s > self.now_s), default=math.inf)
+        return turn_s, next_s - self.now_s if next_s < math.inf else round_s
+
+    def _rounds_alike(self, run: Ints, kind: Ints, needs: Floats, length_s: float) -> int:
+        """Return the number of identical rounds ahead; only the final round may have an event.
+
+        Each task ``needs`` so many rounds. As in Gavel, the round in which a task finishes may be shorter than others.
+        """
         all_run = run.size == self._here.size and self._chooser.fills_one_kind(kind) and not self._asks_always
         alike = self._steady or all_run or not self._holders.count.any()
         if not alike or self._phases.any or self._beliefs.teaches(run, kind):
             return 1
-        round_s = self._settings.round_s
-        until_s = min(self._limit_s, self._supply.next_s, max(self._due_s, self.now_s + round_s))
-        until_s = min(until_s, self._next_arrival_s)
-        if run.size:
-            until_s = min(until_s, self.now_s + float(needs_s.min()) * _ROUNDING)
-        if until_s == math.inf:
+        event_s, due_s = min(self._limit_s, self._supply.next_s, self._next_arrival_s), self._due_s
+        least = float(needs.min(initial=math.inf)) * _ROUNDING
+        if event_s == due_s == least == math.inf:
             return _PATIENCE  # no event is possible
-        last = math.ceil(until_s / round_s)  # exact: rounding must not add or drop a round
-        last += (last * round_s < until_s) - ((last - 1) * round_s >= until_s)
+        if self._settings.like_gavel:
+            due = max(1.0, (due_s - self.now_s) / length_s)
+            return max(1, math.ceil(min((event_s - self.now_s) / length_s, due, least - 1.0)))
+        until_s = min(event_s, max(due_s, self.now_s + length_s), self.now_s + least * length_s)
+        last = math.ceil(until_s / length_s)  # exact: rounding must not add or drop a round
+        last += (last * length_s < until_s) - ((last - 1) * length_s >= until_s)
         return max(1, last - self._round)
 
-    def _until_taken(self, run: Ints, needs_s: Floats, begin_s: float) -> tuple[Floats, int]:
-        """Return each task's run time (shorter if its nodes leave) and the number of tasks that lose nodes."""
-        has_s = np.full(run.size, self.now_s - begin_s)
+    def _until_taken(self, run: Ints, needs_s: Floats, begin_s: float, has_s: Floats) -> int:
+        """Shorten the run time of tasks whose nodes leave; return their number."""
         then_s, taken = begin_s, 0
         while self._supply.next_s < self.now_s:
             change = self._supply.take()
@@ -492,17 +516,17 @@ class RoundEngine:
             then_s = change.time_s
             preempted = self._change(change)
             own = np.isin(run, preempted)
-            has_s[own] = then_s - begin_s
+            has_s[own] = np.minimum(has_s[own], then_s - begin_s)
             own &= needs_s * _ROUNDING > then_s - begin_s  # tasks that finish before the change are unaffected
             self._take_away(run[own])
             taken += int(own.sum())
         self.pool_node_s += self._holders.count * (self.now_s - then_s)
-        return has_s, taken
+        return taken
 
     def _advance(
         self, run: Ints, speeds: _RunSpeeds, needs_s: Floats, has_s: Floats
     ) -> tuple[float, NDArray[np.bool_], Floats]:
-        """Advance all tasks; return the samples done, the finished tasks, and the seconds each held its nodes."""
+        """Advance all tasks; return the samples done, the finished tasks, and the seconds each ran."""
         progress, speed = self.progress, speeds.reached
         done = needs_s * _ROUNDING <= has_s
         ran_s = works_s = np.where(done, needs_s, has_s)
@@ -512,11 +536,13 @@ class RoundEngine:
             progress.overhead_s[run] -= starting_s
             self.start_up_samples[run] += starting_s * speed
         samples = works_s * speed
+        if self._settings.like_gavel:
+            samples = np.where(done | (speed * self._settings.round_s < 1.0), samples, np.rint(samples))
         self.done_samples[run] += samples
         progress.left[run] = np.where(done, 0.0, progress.left[run] - samples)
         if self.knows_hosts:
             self.spread_samples[run] += np.maximum(0.0, speeds.compact - speed) * ran_s
-        return float(samples.sum()), done, has_s if self._settings.finish == BOUNDARY else ran_s
+        return float(samples.sum()), done, ran_s
 
     def _add_held(self, run: Ints, kind: Ints, held_s: Floats, nodes: Floats) -> None:
         """Add the time that tasks held ``nodes``, and the resources they used."""

@@ -34,11 +34,11 @@ from bftrain_replay.rounds.gavel_shares import (
     shares_like_gavel,
 )
 from bftrain_replay.rounds.pair_shares import PairModels, PairShares, PairWish, PairWishes
+from bftrain_replay.rounds.published_policies import ranked
 from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Ints
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_solvers.sharing.rising import ShareDemands
 
-_TIE: Final = 1e-11  # weight of owed seconds: small enough to only break ties
 _DEFICIT_WEIGHT: Final = 1e-12  # weight of a second of deficit; only decides between equal priorities
 _PACKING_GAIN: Final = 1.5  # minimum sum of relative speeds for a pair; two tasks at full speed reach 2
 _NO_SHARE: Final = 1e9  # seconds; leftovers rank behind all shares, ordered by their (smaller) deficits
@@ -122,6 +122,7 @@ class ResettingPolicy:
     def __init__(self, settings: RoundSettings) -> None:
         self.due_s = math.inf
         self.interval_s = settings.least_interval_s
+        self._like_gavel = settings.like_gavel
         self.reset_s = -math.inf
         self._version = -1
 
@@ -137,6 +138,8 @@ class ResettingPolicy:
         if contenders.time_s < self.due_s:
             return False
         self._version, self.reset_s, self.due_s = contenders.version, contenders.time_s, math.inf
+        if self._like_gavel and not self.reset_s:
+            self.reset_s = -math.inf  # Gavel's simulator takes a reset at time 0 for none
         return True
 
 
@@ -260,7 +263,7 @@ class BlindFifoLikeGavel(ResettingPolicy):
             self._kind_of[here] = [self._kind.get(place, -1) for place in here.tolist()]
         received_s = service_s - self._since_s[here] + contenders.round_s / 2.0
         own = self._kind_of[here]
-        turn = 1.0 / received_s + _TIE * self._owed_s[here]
+        turn = len(here) + ranked(np.round(received_s, 6), -self._owed_s[here])
         return np.where(own[:, None] == np.arange(len(contenders.kinds)), turn[:, None], -math.inf)
 
     def _assign(self, contenders: CompetingTasks) -> None:

@@ -315,8 +315,8 @@ static i64 choose(Rounds *r)
 
 /* -- a step: one round, or several alike */
 
-/* Return how many rounds ahead are alike; 0 for more than this code can count. */
-static i64 rounds_alike(const Rounds *r, i64 running)
+/* Return how many rounds of this length are alike; 0 for more than this code can count. Tasks need the rounds `least`. */
+static i64 rounds_alike(const Rounds *r, i64 running, double length_s, double least)
 {
     if (r->round > (i64)MOST_ROUNDS - PATIENCE)
         return 0;
@@ -325,19 +325,11 @@ static i64 rounds_alike(const Rounds *r, i64 running)
         alike = r->run_kind[i] == 0;
     if (!alike)
         return 1;
-    double until_s = smaller(r->limit_s, larger(r->due_s, r->now_s + r->round_s)), least_s = INFINITY;
-    until_s = smaller(until_s, next_arrival_s(r));
-    for (i64 i = 0; i < running; i++)
-        least_s = smaller(least_s, r->needs_s[i]);
-    if (running)
-        until_s = smaller(until_s, r->now_s + least_s * ROUNDING);
-    if (until_s == INFINITY)
+    double rounds = (smaller(r->limit_s, next_arrival_s(r)) - r->now_s) / length_s;
+    rounds = smaller(smaller(rounds, larger(1.0, (r->due_s - r->now_s) / length_s)), least * ROUNDING - 1.0);
+    if (rounds == INFINITY)
         return PATIENCE;
-    if (!(until_s / r->round_s < MOST_ROUNDS))
-        return 0;
-    i64 last = (i64)ceil(until_s / r->round_s);
-    last += ((double)last * r->round_s < until_s) - ((double)(last - 1) * r->round_s >= until_s);
-    return last - r->round > 1 ? last - r->round : 1;
+    return rounds < MOST_ROUNDS - (double)r->round ? (i64)larger(1.0, ceil(rounds)) : 0;
 }
 
 /* Stop tasks that lost their nodes and start new ones; mark those by `granted`. */
@@ -399,23 +391,31 @@ static int step(Rounds *r, i64 running)
     i64 kinds = r->kinds, started, stopped, finished = 0, first = r->round, pool = 0, waiting = r->here_count - running;
     double begin_s = r->now_s, used[kinds], *row = r->step_rows + r->steps * STEP_COLUMNS;
     double *users = r->step_users + r->steps * r->users, *held_s = r->held_s;
+    double length_s = 0.0, least = INFINITY;
     int any = 0;
     for (i64 i = 0; i < running; i++) {
-        double speed = r->reached[i];
+        double speed = r->reached[i], steps = floor(speed * r->round_s);
         r->run_nodes[i] = (double)r->nodes[r->run[i]] * (r->mate[i] >= 0 ? 0.5 : 1.0);
         r->needs_s[i] = speed > 0.0 ? r->left[r->run[i]] / speed : INFINITY;
+        held_s[i] = steps > 0.0 ? steps / speed : r->round_s; /* the most time in a round, for whole samples */
+        length_s = larger(length_s, smaller(held_s[i], r->needs_s[i]));
+        least = smaller(least, r->needs_s[i] / held_s[i]);
         any |= speed != 0.0;
     }
-    i64 rounds = rounds_alike(r, running);
+    if (!running) {
+        double next_s = smaller(next_arrival_s(r), r->due_s > r->now_s ? r->due_s : INFINITY);
+        length_s = next_s < INFINITY ? next_s - r->now_s : r->round_s;
+    }
+    i64 rounds = rounds_alike(r, running, length_s, least);
     if (!rounds)
         return 0;
     launch(r, running, &started, &stopped);
     r->round += rounds;
-    r->now_s = smaller((double)r->round * r->round_s, r->limit_s);
-    double has_s = r->now_s - begin_s, seen_s = smaller((double)(first + 1) * r->round_s, r->now_s);
+    r->now_s = smaller(begin_s + (double)rounds * length_s, r->limit_s);
+    double passed_s = r->now_s - begin_s, seen_s = smaller(begin_s + length_s, r->now_s);
     double before = sum_of(r->held_node_s, kinds);
     for (i64 k = 0; k < kinds; k++) {
-        r->pool_node_s[k] += (double)r->count[k] * has_s;
+        r->pool_node_s[k] += (double)r->count[k] * passed_s;
         pool += r->count[k];
         used[k] = 0.0;
     }
@@ -423,21 +423,24 @@ static int step(Rounds *r, i64 running)
         users[user] = 0.0;
     for (i64 i = 0; i < running; i++) {
         i64 task = r->run[i], kind = r->run_kind[i];
+        double has_s = smaller((double)rounds * held_s[i], r->limit_s - begin_s);
         int done = r->needs_s[i] * ROUNDING <= has_s;
         double ran_s = done ? r->needs_s[i] : has_s;
         if (r->granted[task])
             r->seen_s[task] = fmin(r->seen_s[task], seen_s);
         r->samples[i] = ran_s * r->reached[i];
+        if (!done && r->reached[i] * r->round_s >= 1.0)
+            r->samples[i] = rint(r->samples[i]);
         r->done_samples[task] += r->samples[i];
         r->left[task] = done ? 0.0 : r->left[task] - r->samples[i];
-        held_s[i] = r->at_boundary ? has_s : ran_s;
+        held_s[i] = r->at_boundary ? smaller(has_s, passed_s) : ran_s;
         double held_node_s = held_s[i] * r->run_nodes[i];
         r->service_s[task * kinds + kind] += held_s[i];
         r->node_s[task] += held_node_s;
         used[kind] += held_node_s;
         users[r->owner[task]] += held_node_s;
         if (done) {
-            r->end_s[task] = begin_s + (r->at_boundary ? has_s : r->needs_s[i]);
+            r->end_s[task] = begin_s + held_s[i];
             finished++;
         }
     }

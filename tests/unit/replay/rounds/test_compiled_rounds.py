@@ -99,12 +99,12 @@ def test_runs_of_other_kinds_end_the_same_way(
 
 
 @pytest.mark.parametrize(
-    ("until_s", "ended", "end_s"), [(None, "all_done", [5.0, 1925.0, 3845.0]), (1500.5, "until", [5.0])]
+    ("until_s", "ended", "end_s"), [(None, "all_done", [6.0, 1926.0, 3846.0]), (1500.5, "until", [6.0])]
 )
 def test_waits_for_a_postponed_computation(
     monkeypatch: pytest.MonkeyPatch, until_s: float | None, ended: str, end_s: list[float]
 ) -> None:
-    submitted = {"a": 0.0, "b": 20.0, "c": 2000.0}  # b and c wait for more than 1000 rounds
+    submitted = {"a": 1.0, "b": 20.0, "c": 2000.0}
     tasks = [gang(name, 5.0, submit_s=submit_s) for name, submit_s in submitted.items()]
     result = assert_equal(monkeypatch, {"v": 1}, tasks, {"policy": "max-min", "round_s": 1.0, "until_s": until_s})
     assert result.ended == ended

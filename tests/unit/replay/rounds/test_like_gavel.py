@@ -159,10 +159,10 @@ def test_fifo_packs_the_first_waiting_task_beside_its_best_mate(pairs: str) -> N
 def test_fifo_passes_a_task_that_can_use_no_kind_with_room() -> None:
     v100, both = {"v100": 1.0}, {"v100": 1.0, "k80": 0.5}
     tasks = [gang("a", 720.0, speeds=v100), gang("b", 720.0, speeds=v100), gang("c", 360.0, speeds=both)]
-    assert ends({"v100": 1, "k80": 1}, tasks, policy="fifo") == {"a": 720.0, "b": 2880.0, "c": 720.0}
+    assert ends({"v100": 1, "k80": 1}, tasks, policy="fifo") == {"a": 720.0, "b": 1440.0, "c": 720.0}
     # If no kind has room, all wait for the next assignment
     tasks[1] = gang("b", 720.0, nodes=2, speeds=v100)
-    assert ends({"v100": 2, "k80": 1}, tasks, policy="fifo") == {"a": 720.0, "b": 2880.0, "c": 2880.0}
+    assert ends({"v100": 2, "k80": 1}, tasks, policy="fifo") == {"a": 720.0, "b": 1440.0, "c": 1440.0}
 
 
 def idle_log(end_s: float, *changes: tuple[float, str, NodeState]) -> EventLog:
@@ -174,8 +174,9 @@ def idle_log(end_s: float, *changes: tuple[float, str, NodeState]) -> EventLog:
 
 def test_ideal_shares_follow_nodes_that_come_and_go() -> None:
     log = idle_log(3000.0, (0.0, "a", IDLE), (500.0, "a", BUSY), (1000.0, "a", IDLE))
-    result = rounds(log, [gang("a", 1200.0)], policy="max-min", like="gavel-ideal", round_s=360.0)
-    # 500 samples by 500 s, the other 700 from 1,000 s on; tasks that are done leave every 360 s
+    task = gang("a", 1199.0, submit_s=1.0)
+    result = rounds(log, [task], policy="max-min", like="gavel-ideal", round_s=360.0)
+    # 499 samples by 500 s, the other 700 from 1,000 s on; tasks that are done leave every 360 s
     assert result.tasks_table["finish_s"] == [1720.0]
     assert result.engine.pool_node_s.sum() == pytest.approx(500.0 + 720.0)
     assert result.engine.held_node_s.sum() <= result.engine.pool_node_s.sum()
@@ -204,10 +205,20 @@ def test_allox_uses_a_kind_that_is_left_over_before_its_own() -> None:
 
 
 def test_nodes_granted_to_a_task_that_waits_for_its_shares_stay_idle() -> None:
-    tasks = [gang("a", 720.0, speeds={"v100": 1.0}), gang("b", 360.0, submit_s=100.0, speeds={"v100": 1.0})]
-    found = ends({"v100": 2}, tasks, policy="max-min")
-    assert found["a"] == 720.0
-    assert found["b"] == 2160.0 + 360.0  # shares are computed at 0 s, and in the first round after 1,920 s
+    tasks = [gang(name, 360.0, submit_s=start_s, speeds={"v100": 1.0}) for name, start_s in (("a", 1.0), ("b", 100.0))]
+    assert ends({"v100": 2}, tasks, policy="max-min") == {"a": 361.0, "b": 1921.0 + 360.0}
+
+
+def test_shares_computed_at_time_0_do_not_delay_the_next_ones() -> None:
+    tasks = [gang(name, 720.0, submit_s=start_s, speeds={"v100": 1.0}) for name, start_s in (("a", 0.0), ("b", 100.0))]
+    assert ends({"v100": 2}, tasks, policy="max-min") == {"a": 720.0, "b": 360.0 + 720.0}
+
+
+def test_tasks_run_whole_steps_and_the_last_one_ends_a_round() -> None:
+    """A round has 36 steps of 9.9 or 10 s; the second one ends after 356.4 s, as b finishes in it."""
+    tasks = [gang(name, work, speeds={"v": speed}) for name, work, speed in (("a", 78.0, 1 / 9.9), ("b", 42.0, 0.1))]
+    found = ends({"v": 2}, [*tasks, gang("c", 10.0, submit_s=5.0, speeds={"v": 1.0})], policy="fifo")
+    assert found == pytest.approx({"a": 716.4 + 59.4, "b": 420.0, "c": 2280.0 + 10.0})
 
 
 @pytest.mark.parametrize("policy", ["max-min", "max-min-blind", "finish-time", "makespan"])

@@ -158,9 +158,9 @@ def test_a_task_without_a_share_runs_on_an_idle_node() -> None:
 
 
 def test_who_waits_for_new_shares_as_in_gavel_has_not_stalled() -> None:
-    tasks = [gang("a", 100.0), gang("b", 100.0, submit_s=50.0)]
+    tasks = [gang("a", 100.0, submit_s=1.0), gang("b", 100.0, submit_s=50.0)]
     result = rounds({"": 2}, tasks, policy="max-min", round_s=60.0, shares_interval_s=86_400.0, like="gavel")
-    assert (result.ended, result.tasks_table["finish_s"]) == ("all_done", [100.0, 86_500.0])
+    assert (result.ended, result.tasks_table["finish_s"]) == ("all_done", [101.0, 86_501.0])
 
 
 def test_weights_and_entities_count() -> None:
