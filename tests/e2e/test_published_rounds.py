@@ -69,7 +69,7 @@ def test_blox_to_all_digits(
         ("max-min", 50_621.546, 0.001),
         ("water-filling", 50_527.0, 0.002),
         pytest.param("finish-time", 51_144.0, 0.005, marks=pytest.mark.soak),  # 11 s of a core
-        ("throughput", 51_585.415, 0.004),
+        ("throughput", 51_585.415, 0.005),
         ("max-min-blind", 71_325.998, 0.002),
         ("allox", 52_161.0, 0.001),
         ("makespan", 56_843.791, 0.03),  # its shares are any that are fast enough: another solver gives 52,046 s there
@@ -100,12 +100,21 @@ def test_one_option_sets_all_conventions_of_gavel(
     ],
 )
 def test_fifo_on_the_job_streams_of_gavel(gangs: str, seed: int, per_hour: float, mean_s: float) -> None:
-    options = WorkloadOptions(speeds=site_data(f"gavel/{TRACE[1]}"), kinds=("v100", "p100", "k80"), first=6000)
+    assert mean_completion_s("fifo", gangs, seed, per_hour) == pytest.approx(mean_s, rel=5e-5)
+
+
+def test_random_kinds_are_those_of_gavel_to_the_last_digit() -> None:
+    """Gavel's own code gives this mean with the first 7,000 jobs."""
+    assert f"{mean_completion_s('fifo-blind', 'single', 0, 3.2):.6f}" == "79958.359332"
+
+
+def mean_completion_s(policy: str, gangs: str, seed: int, per_hour: float) -> float:
+    options = WorkloadOptions(speeds=site_data(f"gavel/{TRACE[1]}"), kinds=("v100", "p100", "k80"), first=7000)
     jobs = import_workload(site_data(f"gavel/continuous/{gangs}/seed{seed}.trace.gz"), options).tasks
     tasks = [replace(job, submit_s=job.submit_s / per_hour) for job in jobs]  # the stream has one arrival an hour
-    settings = RoundSettings(policy="fifo", like="gavel", round_s=360.0, measure="4000:4999")
+    settings = RoundSettings(policy=policy, like="gavel", round_s=360.0, measure="4000:4999")
     found = rounds({"v100": 36, "p100": 36, "k80": 36}, tasks, settings).table("tasks")[4000:5000]
-    assert (found.finish_s - found.submit_s).mean() == pytest.approx(mean_s, rel=0.001)
+    return float((found.finish_s - found.submit_s).mean())
 
 
 def test_gandiva_and_packed_policies_as_in_gavel(replayed: Callable[..., dict[str, Any]], gavel: Path) -> None:

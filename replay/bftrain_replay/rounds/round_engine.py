@@ -315,6 +315,8 @@ class RoundEngine:
         samples, done, held_s = self._advance(run, speeds, needs_s, has_s)
         if self._settings.finish == BOUNDARY:
             held_s = np.minimum(has_s, self.now_s - begin_s)
+        elif self._settings.like_gavel:
+            held_s = (begin_s + held_s) - begin_s  # Gavel subtracts times: such differences decide who waits
         self._add_held(run, kind, held_s, nodes)
         if mates is not None:
             self._count_pairs(run, kind, held_s)

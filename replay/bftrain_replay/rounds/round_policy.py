@@ -39,7 +39,7 @@ from bftrain_replay.rounds.round_inputs import CompetingTasks, Floats, Ints
 from bftrain_replay.rounds.round_settings import RoundSettings
 from bftrain_solvers.sharing.rising import ShareDemands
 
-_DEFICIT_WEIGHT: Final = 1e-12  # weight of a second of deficit; only decides between equal priorities
+_DEFICIT_WEIGHT: Final = 1e-14  # weight of a second of deficit; only decides between equal priorities
 _PACKING_GAIN: Final = 1.5  # minimum sum of relative speeds for a pair; two tasks at full speed reach 2
 _NO_SHARE: Final = 1e9  # seconds; leftovers rank behind all shares, ordered by their (smaller) deficits
 
@@ -235,6 +235,7 @@ class BlindFifoLikeGavel(ResettingPolicy):
     """
 
     name = "fifo-blind"
+    every_round = True  # rounds in one step would end at times that differ in the last bits
 
     def __init__(self, settings: RoundSettings) -> None:
         super().__init__(settings)
@@ -263,7 +264,7 @@ class BlindFifoLikeGavel(ResettingPolicy):
             self._kind_of[here] = [self._kind.get(place, -1) for place in here.tolist()]
         received_s = service_s - self._since_s[here] + contenders.round_s / 2.0
         own = self._kind_of[here]
-        turn = len(here) + ranked(np.round(received_s, 6), -self._owed_s[here])
+        turn = len(here) + ranked(received_s, -self._owed_s[here])
         return np.where(own[:, None] == np.arange(len(contenders.kinds)), turn[:, None], -math.inf)
 
     def _assign(self, contenders: CompetingTasks) -> None:

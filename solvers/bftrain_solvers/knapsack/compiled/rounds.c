@@ -9,7 +9,7 @@
 #define ROUNDING (1.0 - 1e-12) /* the constants of round_engine.py and round_policy.py */
 #define PATIENCE 1000
 #define MOST_ROUNDS 9007199254740992.0 /* 2^53: doubles count larger numbers with gaps, and rows of steps are doubles */
-#define OF_EQUALS 1e-12
+#define OF_EQUALS 1e-14
 #define NO_SHARE 1e9
 #define STEP_COLUMNS 13
 #define ALONE -1
@@ -433,7 +433,7 @@ static int step(Rounds *r, i64 running)
             r->samples[i] = rint(r->samples[i]);
         r->done_samples[task] += r->samples[i];
         r->left[task] = done ? 0.0 : r->left[task] - r->samples[i];
-        held_s[i] = r->at_boundary ? smaller(has_s, passed_s) : ran_s;
+        held_s[i] = r->at_boundary ? smaller(has_s, passed_s) : (begin_s + ran_s) - begin_s;
         double held_node_s = held_s[i] * r->run_nodes[i];
         r->service_s[task * kinds + kind] += held_s[i];
         r->node_s[task] += held_node_s;
