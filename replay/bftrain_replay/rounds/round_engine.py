@@ -1,6 +1,7 @@
 """The round engine: chooses the running tasks and their node kinds for each round. All state is in columns.
 
-Rounds start at multiples of their length. Rounds that cannot change are simulated in one step.
+Rounds start at multiples of their length; with Gavel's conventions, when the previous round ends. Rounds that cannot
+change are simulated in one step.
 """
 
 from __future__ import annotations
