@@ -205,7 +205,7 @@ class Journal:
     def keep(self, settings: Settings, snapshot: HarvesterSnapshot) -> None:
         """Store a ``snapshot`` after the last step, and the ``settings`` from there on.
 
-        Of the snapshots with unchanged settings, the last two are kept.
+        Of the snapshots with unchanged settings, those among the last two of all are kept.
         """
         changed = settings != self.settings_now
         row = (self._step, wire.encode(settings).decode(), changed, wire.encode(snapshot).decode())

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @log_output()
 @click.option(
     "--nodes",
-    help="Nodes to keep: a node set such as nid[0001-0064], a file with nodes, or A:B for those from place A up to B, "
+    help="Nodes to keep: a node set such as nid[0001-0064], a file with nodes, or A:B for places A to B - 1, "
     "counted from 0.",
 )
 @click.option("--window", help="Time to keep: A:B, seconds UTC or ISO times; or such as last-2w, first-12h.")

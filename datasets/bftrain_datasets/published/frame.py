@@ -402,7 +402,7 @@ class _Reading:
                     return text.encode("latin-1")
                 except UnicodeEncodeError as error:
                     raise self._wrong("bytes in the pickle are no bytes") from error
-        raise self._wrong("bytes are missing in the pickle")
+        raise self._wrong("the pickle has another value in place of bytes")
 
     def _number(self, scalar: PickledCall) -> object:
         kind = self._type(scalar.args[0]) if len(scalar.args) == 2 else None  # noqa: PLR2004 - a type and its bytes

@@ -35,8 +35,8 @@ class SubmittedJobs:
     """One entry per job, in submission order. Times are seconds since ``begin_s``, itself in seconds UTC.
 
     ``size`` counts scheduled units: whole nodes, or processors of shared nodes; ``procs`` counts processors. ``user``
-    is an index in the sorted ``users``, with one share each in ``shares``. ``fields`` are the row's 18 fields as
-    written.
+    is an index in the sorted ``users``, with one share each in ``shares``. ``fields`` are the 18 fields of an
+    SWF row.
     """
 
     begin_s: float

@@ -23,7 +23,7 @@ MOST_TASKS: Final = 500_000  # larger numbers are likely typos; distinct tasks w
 
 # The models of generate_mix(56, 1) as digits; importing the random generator would take 5 ms
 _SAMPLE: Final = "50142631623450301456216350240213645312046563240510635142"
-# Work of each task of the samples: more than their idle time can do
+# Work of each task of the samples: in total more than their idle time can do
 SAMPLE_WORK_SAMPLES: Final = {NODE: 2 * MEASURED_WORK_SAMPLES, GPU: 14 * MEASURED_WORK_SAMPLES}
 
 
@@ -157,7 +157,7 @@ def _tasks(models: list[Profile], moments: list[float], shape: TaskShape | None)
 
 
 MODEL: Final = "shufflenet"  # the model of the published hyper-parameter search
-# For logs with more idle node-time, each trial has a multiple of the published work
+# Most trials without the competing ones; if the idle time needs more, each has a multiple of the published work
 MOST_TRIALS: Final = 2000
 
 

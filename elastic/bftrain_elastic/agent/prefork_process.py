@@ -1,4 +1,4 @@
-"""A server process of an agent, prefork server or copy server: started, given orders, and replaced when it is lost."""
+"""A server process of an agent (its prefork server or copy server): started, given orders, and replaced when lost."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ def _keeps_progress(lines: Sequence[Message], fix: str) -> ReadinessFinding:
     if back:
         return ReadinessFinding("keeps its progress", f"steps were done again: {back[0][0]} -> {back[0][1]}", fix)
     if restarted is not None:
-        detail = f"its own step count restarted at step {restarted}"
+        detail = f"its own step count went back, at step {restarted}"
         return ReadinessFinding("keeps its progress", detail, fix)
     return ReadinessFinding("keeps its progress", f"steps 1 to {lines[-1]['step']}, none done again")
 

@@ -165,7 +165,7 @@ KIND: Final = ResultKind(title="assessment", form="bftrain assess", summary=FIGU
 
 
 def write(found: LogAssessment, folder: Path, *, static: bool = False) -> None:
-    """Write the figures and the page; a ``static`` page needs no JavaScript."""
+    """Write the figures and, if charts can be drawn, the page; a ``static`` page needs no JavaScript."""
     if vega.available():
         write_text(folder / PAGE, html(page(found), static=static))
     write_text(folder / FIGURES, summaries.to_json(found.to_dict()))

@@ -33,7 +33,7 @@ def nodes(run: Run) -> ChartFigure:
     largest = int(run.nodes_over_time.columns["idle"].max())
     idle, used = (text_formats.count(summary[name] / hours) for name in ("idle_node_h", "used_node_h"))
     most = text_formats.count(largest)
-    says = f"On average {idle} {node}s were idle and {used} worked; the peak was {most} idle."
+    says = f"On average {idle} {node}s were idle, and {used} of them worked; the peak was {most} idle."
     areas = {"idle": "idle, unused", "used": "used by tasks"}
     if "doubtful" in run.nodes_over_time.columns:
         areas["doubtful"] = _DOUBTFUL  # a line on top of both areas

@@ -36,7 +36,7 @@ _LARGEST_TABLE: Final = 2**20  # numbers in a value table; the Harvester decides
 # There is room for 64 classes of tasks, and for four times as many as tasks may compete
 _LEAST_CLASSES: Final = 64
 _CLASSES_PER_TASK: Final = 4
-_MOST_FITS: Final = 64  # cost fits in memory
+_MOST_FITS: Final = 64  # number of cost fits kept in memory
 _CLASS_FIELDS: Final = ("curve", "min_nodes", "max_nodes", "grow_cost_s", "shrink_cost_s", "start_cost_s")
 # Fields of competing tasks that change between decisions; those of _TIMED only if the task has work or a deadline
 _CHANGING: Final = {"size", "grow_cost_s", "shrink_cost_s", "start_cost_s"}
@@ -157,7 +157,7 @@ class CompiledCore:
     # -- events, called in the Harvester's sequence for the events of a moment; finished tasks may come first
 
     def pass_time(self, now_s: float | None, pool: int, departures: int) -> None:
-        """Observe that ``pool`` nodes were idle until now; without any event (``None``), until the last time."""
+        """Observe that ``pool`` nodes were idle until now; with ``None``, until the last event or decision."""
         if now_s is not None:
             self._time_s = now_s
         self._stay = self._stay.after(self._time_s, pool, departures)

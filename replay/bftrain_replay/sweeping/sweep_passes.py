@@ -400,7 +400,7 @@ PassWatch = Callable[[float], bool]
 
 _CEILING_SHARE: Final = 0.9  # the ceiling's fraction of the time for both references: the dedicated pool has few events
 _CUT_SHORT: Final = {
-    OVERLOAD: "the queue grows without bound: more work arrives than the cluster can do under any policy",
+    OVERLOAD: "the queue grows without bound: waiting work exceeds --set max-backlog while tasks arrive",
     EndReason.STANDSTILL: WORDS[EndReason.STANDSTILL],
     STALLED: "tasks wait, none runs, and no event can change that",
 }

@@ -172,4 +172,4 @@ def test_a_node_or_a_task_that_other_files_do_not_know_is_refused(
 def test_the_page_tells_how_many_nodes_were_idle_and_worked() -> None:
     log = log_of((0.0, "abcd", ""), end_s=1000.0)
     page = page_of(bftrain.replay(log, [task("one", rate=(10.0,))]))
-    assert "On average 4 nodes were idle and 1 worked" in text_of(page)
+    assert "On average 4 nodes were idle, and 1 of them worked" in text_of(page)

@@ -52,7 +52,7 @@ class NativeLifecycle(SupervisedLifecycle):
         self._retry = RetryDelay(TIMEOUTS.retry_s, TIMEOUTS.longest_retry_s)  # backoff for lost groups
         self._forming = FormationWatch(job.stall_limit_s)
         self._finished = False  # the program reported that its work is done
-        self._left_at = 0.0  # time of the first exit at the end of the task, which the others must follow; 0: none
+        self._left_at = 0.0  # since when workers must end: the task's failure, or the first exit at its end; 0: never
 
     def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
         """Keep these nodes; clear those in ``at_once``."""
@@ -200,7 +200,7 @@ class NativeLifecycle(SupervisedLifecycle):
             self._members.dismiss(member, grace_s=0.0)
 
     def _stop_late(self, now: float) -> None:
-        """Stop workers that do not follow the first one. Workers that finished training may take their time."""
+        """Stop workers that do not follow the first one; workers that finished training have until the stall limit."""
         limit_s, waited_s = self._job.stall_limit_s, now - self._left_at
         if not (self._supervision.over and self._left_at) or waited_s <= TIMEOUTS.farewell_s:
             return
