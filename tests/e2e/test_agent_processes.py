@@ -25,7 +25,7 @@ def test_an_older_manager_is_refused_and_a_newer_one_is_obeyed(
     one_node.start()
     worker = one_node.started(SLEEPS)
     older = one_node.manager(1, takes=False)  # it would end what it does not know
-    until(lambda: "number 2 was obeyed: rejected" in capfd.readouterr().err, "the agent refuses it")
+    until(lambda: "has obeyed a manager of epoch 2" in capfd.readouterr().err, "the agent refuses it")
     assert older.heard == []
     assert alive([worker])
     newer = one_node.manager(3)
