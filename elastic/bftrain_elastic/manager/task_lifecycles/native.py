@@ -52,7 +52,7 @@ class NativeLifecycle(SupervisedLifecycle):
         self._retry = RetryDelay(TIMEOUTS.retry_s, TIMEOUTS.longest_retry_s)  # backoff for lost groups
         self._forming = FormationWatch(job.stall_limit_s)
         self._finished = False  # the program reported that its work is done
-        self._left_at = 0.0  # since when workers must end: the task's failure, or the first exit at its end; 0: never
+        self._left_at = 0.0  # time from which workers must end: the failure or first exit at the end; 0: never
 
     def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
         """Keep these nodes; clear those in ``at_once``."""
