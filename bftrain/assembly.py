@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from math import isfinite
 from time import perf_counter
 from typing import Final
@@ -27,7 +28,8 @@ from bftrain.values.sharing import Shares, SharingProblem, SharingTask
 from bftrain.values.solution import Limits, Solution
 from bftrain.values.table import ValueTable
 
-_ROUNDS_HORIZON_S: Final = 86_400.0  # costs stay as tasks state them; half of it caps an unfinished start's
+# Costs stay as tasks state them, unlike with a horizon of auto; the cost of an unfinished start is at most half of it
+_ROUNDS_HORIZON_S: Final = 86_400.0
 
 
 def build_harvester(
@@ -230,13 +232,13 @@ def check_shares(found: object, problem: SharingProblem, where: str) -> Shares:
     if not isinstance(found, Shares):
         raise BrokenPlugin(f"gave {type(found).__name__}", where=where, fix="return bftrain.values.sharing.Shares")
     tasks = {task.name: task for task in problem.tasks}
-    for check in (_wrong_entries, _wrong_shares, _wrong_sums):
-        for what, fix in check(found, tasks, problem):
-            raise BrokenPlugin(what, where=where, fix=fix)
+    checks = _wrong_entries(found, tasks), _wrong_shares(found, tasks, problem), _wrong_sums(found, tasks, problem)
+    for what, fix in chain.from_iterable(checks):
+        raise BrokenPlugin(what, where=where, fix=fix)
     return found
 
 
-def _wrong_entries(found: Shares, tasks: Mapping[str, SharingTask], _: SharingProblem) -> Iterator[_Complaint]:
+def _wrong_entries(found: Shares, tasks: Mapping[str, SharingTask]) -> Iterator[_Complaint]:
     fix = f"give one entry to each of the {len(tasks)} tasks"
     for name, given in (("shares", found.shares), ("speeds", found.speeds)):
         for task in sorted(set(given) ^ tasks.keys()):
