@@ -379,11 +379,12 @@ def import_workload(
         source = file.source()
     rows = tally.rows()
     if not tasks:
-        reasons = "; ".join(f"{count:,} {HAZARDS[name].says}" for name, count in sorted(rows.aside.items()))
-        reasons = reasons or "the file has no rows"
+        reasons = "; ".join(f"{HAZARDS[name].says} ({count:,})" for name, count in sorted(rows.aside.items()))
         first = next((f"; first at {each.first}" for each in tally.findings() if each.name in rows.aside), "")
         raise BadInput(
-            f"no row becomes a task: {reasons}{first}", where=source.name, fix="see docs/how-to/workloads.md"
+            f"no row becomes a task: {reasons or 'it has no rows'}{first}",
+            where=source.name,
+            fix="see docs/how-to/workloads.md",
         )
     begin_s = _begin(tasks, options.begin_s, source.name)
     tasks = _in_order(tasks, begin_s, tally)

@@ -88,7 +88,10 @@ def test_rows_that_become_no_task_are_reported(bftrain: CommandLine) -> None:
     assert ("2 local_times, first at jobs:2" in ended.err, "notation" in ended.err) == (True, False)
     Path("jobs").write_text(gavel_line(gang=3))
     ended = bftrain(*IMPORT, "--speeds", "speeds.json")
-    assert (ended.code, "1 jobs that do not fit these nodes" in ended.err) == (3, True)
+    assert (
+        ended.code,
+        "jobs that do not fit these nodes, or have no measured speed there (1); first at jobs:1" in ended.err,
+    ) == (3, True)
 
 
 def test_what_submit_s_counts_from(bftrain: CommandLine) -> None:
