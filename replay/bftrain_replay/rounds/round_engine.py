@@ -317,7 +317,7 @@ class RoundEngine:
         if self._settings.finish == BOUNDARY:
             held_s = np.minimum(has_s, self.now_s - begin_s)
         elif self._settings.like_gavel:
-            held_s = (begin_s + held_s) - begin_s  # Gavel subtracts times: such differences decide who waits
+            held_s = (begin_s + held_s) - begin_s  # Gavel subtracts times; the last digit decides which task waits
         self._add_held(run, kind, held_s, nodes)
         if mates is not None:
             self._count_pairs(run, kind, held_s)
@@ -474,14 +474,15 @@ class RoundEngine:
         return started, stops.size
 
     def _turns(self, speed: Floats, needs_s: Floats) -> tuple[Floats, float]:
-        """Return the most time for each task in a round, and the length of the round.
+        """Return the run time of each task in a full round, and the length of the round.
 
-        As in Gavel, tasks run whole samples, a round ends with its last task, and one without tasks at the next event.
+        As in Gavel, tasks do whole samples, a round ends with its last task, and a round without tasks lasts until the
+        next event.
         """
         round_s = self._settings.round_s
-        if not self._settings.like_gavel:
-            return np.full(speed.size, round_s), round_s
         turn_s = np.full(speed.size, round_s)
+        if not self._settings.like_gavel:
+            return turn_s, round_s
         np.divide(np.floor(speed * round_s), speed, out=turn_s, where=speed * round_s >= 1.0)
         if speed.size:
             return turn_s, float(np.minimum(turn_s, needs_s).max())
@@ -492,7 +493,8 @@ class RoundEngine:
     def _rounds_alike(self, run: Ints, kind: Ints, needs: Floats, length_s: float) -> int:
         """Return the number of identical rounds ahead; only the final round may have an event.
 
-        Each task ``needs`` so many rounds. As in Gavel, the round in which a task finishes may be shorter than others.
+        ``needs`` are the rounds of ``length_s`` that each task needs. As in Gavel, the round in which a task finishes
+        may be shorter than the rounds before.
         """
         all_run = run.size == self._here.size and self._chooser.fills_one_kind(kind) and not self._asks_always
         alike = self._steady or all_run or not self._holders.count.any()

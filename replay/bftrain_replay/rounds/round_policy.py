@@ -139,7 +139,7 @@ class ResettingPolicy:
             return False
         self._version, self.reset_s, self.due_s = contenders.version, contenders.time_s, math.inf
         if self._like_gavel and not self.reset_s:
-            self.reset_s = -math.inf  # Gavel's simulator takes a reset at time 0 for none
+            self.reset_s = -math.inf  # Gavel's simulator ignores a reset at time 0
         return True
 
 
@@ -235,7 +235,7 @@ class BlindFifoLikeGavel(ResettingPolicy):
     """
 
     name = "fifo-blind"
-    every_round = True  # rounds in one step would end at times that differ in the last bits
+    every_round = True  # joined rounds would end at times with other last digits
 
     def __init__(self, settings: RoundSettings) -> None:
         super().__init__(settings)

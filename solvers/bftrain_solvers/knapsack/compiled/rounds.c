@@ -315,7 +315,8 @@ static i64 choose(Rounds *r)
 
 /* -- a step: one round, or several alike */
 
-/* Return how many rounds of this length are alike; 0 for more than this code can count. Tasks need the rounds `least`. */
+/* Return how many rounds of this length are alike; 0 for more than this code can count. The first task to finish needs
+   `least` rounds. */
 static i64 rounds_alike(const Rounds *r, i64 running, double length_s, double least)
 {
     if (r->round > (i64)MOST_ROUNDS - PATIENCE)
