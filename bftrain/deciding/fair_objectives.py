@@ -30,7 +30,7 @@ def raisable(scores: Entries, counts: NDArray[np.bool_]) -> tuple[int, ...]:
 def count_waiting(table: ValueTable, scores: Entries, counted: tuple[int, ...]) -> int:
     """Return how many of the ``counted`` tasks must wait because the smallest sizes that raise scores do not all fit.
 
-    Each task needs nodes of one kind. With several kinds, large cases may yield too high a number, never too low.
+    Each task needs nodes of one kind. With several kinds, the number may be high in large cases, but never low.
     """
     rows = scores[list(counted)]
     raised = rows > rows[:, :1]

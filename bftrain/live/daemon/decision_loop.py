@@ -62,7 +62,7 @@ class DecisionLoop:
     _nodes: NodeManager
     _launchers: LauncherPool
     _observe: Callable[[str, Any], None]
-    _settle_s: float = 0.0  # delay of decisions, so that one covers several events
+    _settle_s: float = 0.0  # delay of decisions, to join events that follow one another
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()

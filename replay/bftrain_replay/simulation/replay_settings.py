@@ -48,7 +48,7 @@ CostFactor: TypeAlias = Annotated[
 SpeedError: TypeAlias = Annotated[
     float,
     Option(
-        "Decisions misjudge each speed by a lognormal factor whose logarithm has this standard deviation",
+        "Decisions misjudge each speed by a lognormal factor; this is the standard deviation of its logarithm",
         at_least=0.0,
         at_most=10.0,  # speeds stay finite
         rare=True,

@@ -343,7 +343,7 @@ def _hues(
 ) -> tuple[list[str], list[str]]:
     """Return the options that determine the colours, and the labels of the colours in order.
 
-    These are all ``others``, or with too many combinations the one of few values with the largest effect, if any.
+    These are all ``others``, or with many combinations the option with the largest effect among those with few values.
     """
     if not others:
         return [], []

@@ -52,7 +52,7 @@ class NativeLifecycle(SupervisedLifecycle):
         self._retry = RetryDelay(TIMEOUTS.retry_s, TIMEOUTS.longest_retry_s)  # backoff for lost groups
         self._forming = FormationWatch(job.stall_limit_s)
         self._finished = False  # the program reported that its work is done
-        self._left_at = 0.0  # time from which workers must end: the failure or first exit at the end; 0: never
+        self._left_at = 0.0  # start of the wait for workers to exit, after a failure or the first exit; 0: no wait
 
     def set_nodes(self, nodes: tuple[str, ...], *, at_once: frozenset[str]) -> None:
         """Keep these nodes; clear those in ``at_once``."""
