@@ -146,7 +146,7 @@ def prints_results(function: Callable[P, R]) -> Callable[P, R]:
     return wrapped  # type: ignore[return-value]  # the three options are consumed by click
 
 
-_HEADING: Final = 12  # letters of a wrapped heading
+_HEADING: Final = 12  # minimum width of a wrapped heading or row name
 _BETWEEN: Final = 3  # columns between two columns of a table
 _EDGES: Final = 2  # outside the outer columns
 _ANY_WIDTH: Final = 10_000

@@ -89,7 +89,7 @@ def command(  # noqa: PLR0913 - one parameter an option
         given = {"--objective": objective, "--solver": None if solver == _SOLVER else solver}
         for name in (name for name, value in given.items() if value is not None):
             fix = "choose a policy: --policy"
-            raise UsageError("a problem with `nodes` by kind has none", where=name, fix=fix)
+            raise UsageError("is not for problems with `nodes` by kind", where=name, fix=fix)
         _share(data, where, policy, fields, out)
         return
     from msgspec.structs import replace

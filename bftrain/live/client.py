@@ -1,4 +1,4 @@
-"""Client of a live run, over its Unix socket or over HTTP with a token. All commands use it."""
+"""Client of a live run, over its Unix socket or over HTTP with a token. Commands on a live run use it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from bftrain_datasets.log.parquet_log import FORMAT_KEY
 CSV: Final = "csv"
 PARQUET: Final = "parquet"
 FORMS: Final = (CSV, PARQUET)
-RUN_AGAIN: Final = "run it again, and do not edit its files"
+RUN_AGAIN: Final = "repeat the run, and do not edit its files"
 _ROWS_AT_ONCE: Final = 8192
 
 
@@ -236,7 +236,7 @@ def _check_columns(path: Path, names: Sequence[str], known: Collection[str], lat
 def read_rows(
     folder: Path, name: str, columns: Sequence[TableColumn], later: Collection[str] = ()
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield these columns of a table row by row; an empty cell is ``None``, but a text in CSV is empty."""
+    """Yield these columns of a table row by row; an empty cell is ``None``, or ``""`` for texts in CSV."""
     kinds = [column.kind for column in columns]
     for batch in read(folder, name, columns, later):
         cells = (column.to_pylist() for column in batch.columns)

@@ -138,7 +138,7 @@ class Slurm(PilotBackend):
     troubles = TROUBLES
     variables = EPOCHS
     avoids = True
-    commands = (1, 3, 5)
+    commands = (1, 3, 7)
 
     def __init__(self, settings: SlurmSettings, grace_s: float = 0.0, unit: str = NODE) -> None:
         self._settings = settings

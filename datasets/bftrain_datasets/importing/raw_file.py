@@ -44,7 +44,7 @@ _UNREADABLE: Final = {
 }
 _FIRST_BYTES: Final = 512  # used to recognise packed files; a tar header has this size
 _TAR_BYTES: Final = 1 << 14  # tarfile copies its buffer at each read
-_MEMBER_BYTES: Final = 4096  # block size in archives: the last block of a truncated archive is lost
+_MEMBER_BYTES: Final = 1 << 13  # block size in archives: the last block of a truncated archive is lost
 _LOG_MEMBER: Final = b".npy"  # member suffix of a bftrain log, which is also a zip archive
 _PACKING: Final[dict[bytes, Callable[[IO[bytes]], _Buffered]]] = {
     b"\x1f\x8b": lambda stream: gzip.GzipFile(fileobj=stream),

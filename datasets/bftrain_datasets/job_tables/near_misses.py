@@ -64,13 +64,13 @@ def near_miss(head: bytes) -> tuple[str, str] | None:
         shown = "blanks" if header.separator == " " else f"'{header.separator}'"
         return (
             f"rows of {len(header.names)} cells with {shown} between them, but no header",
-            f"list the columns by {_COLUMNS}",
+            f"list the columns with {_COLUMNS}",
         )
     if any(cell.replace(".", "").isdigit() for cell in header.names):
         return None  # some other row
     found = columns_named(header.names)
     if len(found.uses) >= _KNOWN_ENOUGH:
-        return miss_text(found), f"set the column by {_MAP.format('COL')}"
+        return miss_text(found), f"set the columns with {_MAP.format('COL')}"
     alike = len(lines) > 1 and lines[1].count(header.separator) == lines[0].count(header.separator)
     if header.separator == " " or len(header.names) < _LEAST_COLUMNS or not alike:
         return None
@@ -82,7 +82,7 @@ def _of_json(head: bytes) -> tuple[str, str]:
         return f"Slurm's reservations{_UNSUPPORTED}", _DOWN
     names = keys_in(head)
     found = columns_named(names)
-    fix = f"set the field by {_MAP.format('FIELD')}"
+    fix = f"set the fields with {_MAP.format('FIELD')}"
     if len(found.uses) >= _KNOWN_ENOUGH:
         return miss_text(found), fix
     if len(names) < _LEAST_COLUMNS:

@@ -356,7 +356,7 @@ class _Reading:
         count = math.prod(shape)
         if kind is None:
             if type(data) is not list or len(data) != count:
-                raise self._wrong(f"an array of the shape {shape} does not have {count} values")
+                raise self._wrong(f"an array of the shape {shape} needs {count} values")
             flat = np.empty(count, dtype=object)
             for place, value in enumerate(data):
                 # Keep cells, but convert numpy numbers, alone or in a list, to plain ones
@@ -367,7 +367,7 @@ class _Reading:
         else:
             octets = self._octets(data)
             if len(octets) != count * kind.itemsize:
-                raise self._wrong(f"an array of {count} values of {kind} does not have {len(octets)} bytes")
+                raise self._wrong(f"{len(octets)} bytes are not an array of {count} values of {kind}")
             flat = np.frombuffer(octets, dtype=kind, count=count)
         return flat.reshape(shape, order="F" if order == "F" else "C")
 

@@ -17,7 +17,8 @@ _ENDS: Final = 10_000  # number of remembered worker exits
 class HubWorkers:
     """All workers on the hub's ``agents``, by node. Used in the hub's thread.
 
-    ``on_exit`` is called once for each worker of a task, ``defer`` runs a function in the next turn of the thread.
+    ``epoch`` rises with each start of a manager. ``on_exit`` is called once for each worker of a task, ``defer`` runs a
+    function in the next turn of the thread.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class HubWorkers:
         self._on_exit = on_exit
         self._defer = defer
         self._names = 0  # number of names given so far
-        self._owners: dict[str, RunningWorker] = {}  # owners of running workers
+        self._records: dict[str, RunningWorker] = {}  # workers that have not exited
         self._ends: dict[str, bool] = {}  # exited worker -> whether its agent reported the exit
         self._waiting: dict[str, wire.SpawnWorker] = {}  # workers that wait until their node has room for them
         self._holding = False  # worker starts are suspended
@@ -49,7 +50,7 @@ class HubWorkers:
 
     def spawn(self, node: str, order: wire.SpawnWorker) -> None:
         """Start a worker as soon as its node has room for it."""
-        self._owners[order.worker] = RunningWorker(order.task, node, order.slot)
+        self._records[order.worker] = RunningWorker(order.task, node, order.slot)
         self._waiting[order.worker] = order
         self.start_waiting()
 
@@ -61,18 +62,18 @@ class HubWorkers:
     def start_waiting(self) -> None:
         """Start waiting workers with a free node and slot."""
         for worker, order in () if self._holding else list(self._waiting.items()):
-            agent = self._agents.get(self._owners[worker].node)
+            agent = self._agents.get(self._records[worker].node)
             if agent is not None and agent.has_room(order):
                 del self._waiting[worker]
-                agent.workers[worker] = self._owners[worker]
+                agent.workers[worker] = self._records[worker]
                 agent.send(order)
 
     def task_of(self, worker: str) -> str | None:
         """Return the task of a worker that has not exited."""
-        return self._owners[worker].task if worker in self._owners else None
+        return self._records[worker].task if worker in self._records else None
 
     def send(self, worker: str, message: WireMessage) -> None:
-        """Send a worker a message, if it runs."""
+        """Send a worker a message, unless it has exited."""
         self._order(worker, wire.MessageToWorker(worker, message.to_dict()))
 
     def inspect(self, worker: str) -> None:
@@ -87,7 +88,7 @@ class HubWorkers:
             self._order(worker, wire.StopWorker(worker, grace_s))
 
     def _order(self, worker: str, message: WireMessage) -> None:
-        if (owner := self._owners.get(worker)) is not None and owner.node in self._agents:
+        if (owner := self._records.get(worker)) is not None and owner.node in self._agents:
             self._agents[owner.node].send(message)
 
     def clear(self, nodes: Collection[str]) -> None:
@@ -103,7 +104,7 @@ class HubWorkers:
 
         Remove all of them before the first exit is reported: a lifecycle may then stop the rest.
         """
-        taken = [worker for worker in self._waiting if self._owners[worker].node in nodes]
+        taken = [worker for worker in self._waiting if self._records[worker].node in nodes]
         for worker in taken:
             del self._waiting[worker]
         return taken
@@ -118,16 +119,16 @@ class HubWorkers:
 
     def of(self, tasks: Collection[str]) -> list[str]:
         """Return the workers of these tasks that have not exited."""
-        return [worker for worker, owner in self._owners.items() if owner.task in tasks]
+        return [worker for worker, owner in self._records.items() if owner.task in tasks]
 
     def nodes_with(self, task: str) -> frozenset[str]:
         """Return the nodes where workers of a task run or are being started."""
-        return frozenset(self._owners[worker].node for worker in self.of({task}))
+        return frozenset(self._records[worker].node for worker in self.of({task}))
 
     def ended(self, worker: str, exit_: WorkerExit, *, reported: bool = False) -> None:
-        """Record a worker's exit: its agent reported it (``reported``), or is gone."""
+        """Record a worker's exit: its agent reported it (``reported``), is gone, or never started it."""
         self._remember_end(worker, reported=reported)
-        if (owner := self._owners.pop(worker, None)) is not None:
+        if (owner := self._records.pop(worker, None)) is not None:
             self._on_exit(owner, worker, exit_)
 
     def _remember_end(self, worker: str, *, reported: bool) -> None:
@@ -144,7 +145,7 @@ class HubWorkers:
         worker, task = left.worker, left.task
         self._never_name_again(worker)
         if left.exit is None:
-            agent.workers[worker] = self._owners[worker] = RunningWorker(task, agent.node, left.slot)
+            agent.workers[worker] = self._records[worker] = RunningWorker(task, agent.node, left.slot)
         elif self._ends.get(worker):
             return
         else:
@@ -153,7 +154,7 @@ class HubWorkers:
             return
         agent.send(wire.ForgetWorkers(task, worker))
         if left.exit is None:
-            self._owners.pop(worker, None)
+            self._records.pop(worker, None)
             # It keeps the slot blocked until it has exited
             agent.workers[worker] = RunningWorker("", agent.node, left.slot)
             agent.send(wire.StopWorker(worker))

@@ -63,7 +63,7 @@ class HorovodGroup(StateGroup):
         self._rescue: Callable[[], object] | None = None  # set while Horovod connects the members
 
     def form(self, place: GroupRank, store: Sequence[Any], rescue: Callable[[], object]) -> None:
-        """Join a new group; ``rescue`` is called if Horovod would abort the process meanwhile."""
+        """Join a new group; ``rescue`` is called before the process ends because Horovod aborts or hangs."""
         hvd.shutdown()
         self.place, self._before, self._aborted, self._joined = place, sockets(), False, True
         try:
@@ -228,7 +228,7 @@ class _Handler(RendezvousHandler):  # type: ignore[misc]  # as above
         return not self.server.refusing
 
     def _get_value(self, scope: str, key: str) -> bytes | None:
-        """Return a value: for members, which count as hosts, global, local and cross-host rank and size."""
+        """Return a value; for places, global, local and cross-host rank and size, with one member per host."""
         if scope == _PLACES:
             rank, workers = key.partition(":")[0].removeprefix("rank").split("of")
             return f"{rank},{workers},0,1,{rank},{workers}".encode()
@@ -369,7 +369,7 @@ class _HorovodTraining(RegroupedTraining):
         """Save the last state, and leave together with all other members."""
         if place.rank == 0:
             self._write()
-        # If rank 0 is dead, the other members continue
+        # If rank 0 is dead, the others must raise, and train on in a new group
         with suppress(HorovodInternalError) if place.rank == 0 else nullcontext():
             self._group.largest(0)
         self._channel.send(TrainingDone(self._own.progress.step))

@@ -31,6 +31,7 @@ RANK: Final = "RANK"  # rank of this worker, if set; rank 0's messages count
 
 Listener = Callable[[int, dict[str, float]], object]
 _listeners: list[Listener] = []
+_untold: list[tuple[int, dict[str, float]]] = []  # sent steps that listeners do not know
 
 Report = Callable[[int, "SupportsFloat | None", "int | None", "SupportsFloat | None"], None]
 _current: Report | None = None
@@ -43,12 +44,12 @@ def report(
     step: int | None = None,
     noise_scale: SupportsFloat | None = None,
 ) -> None:
-    """Report a completed step over ``samples`` samples of all workers together; no-op without a manager.
+    """Report a completed step over ``samples`` samples of all workers together to the manager and all listeners.
 
     Call it on every worker with the ``loss`` of its share: under :func:`run` the mean over all workers is reported.
     ``step`` is the script's own step number (default: one more than before). ``noise_scale`` is the gradients' current
-    noise scale in samples, for objectives that choose batches; the first worker's value counts. It
-    raises no error: if sending fails (the agent is gone, a value is impossible), it warns, and the step is unreported.
+    noise scale in samples, for objectives that choose batches; the first worker's value counts. If
+    sending fails (the agent is gone, a value is impossible), ``report`` warns, and the step is unreported.
 
     >>> from bftrain_elastic import report
     >>> report(samples=256, loss=0.7)
@@ -60,13 +61,14 @@ def report(
         _current(samples, loss, step, noise_scale)
     except (OSError, ValueError, BadMessage) as error:
         warnings.warn(f"this step's progress is not reported: {error}", RuntimeWarning, stacklevel=2)
+    _tell_listeners()
 
 
 def on_report(listener: Listener) -> None:
     """Call ``listener(step, metrics)`` with each reported step, on the first worker; add it before ``run``.
 
-    Metrics are ``samples``, ``nodes`` and, where known, ``loss``: the mean over all workers since the last commit. An
-    error that ``listener`` raises stops the training.
+    Metrics are ``samples``, ``nodes`` and, where known, ``loss``: under :func:`run` the mean over all workers since the
+    last commit, with Horovod that of rank 0. An error that ``listener`` raises stops the training.
 
     >>> from bftrain_elastic import on_report
     >>> metrics_by_step = {}
@@ -76,14 +78,20 @@ def on_report(listener: Listener) -> None:
 
 
 def _send_step(channel: AgentChannel | None, step: StepReport) -> None:
-    """Send a step to the agent, if there is one, and pass it to all listeners."""
+    """Send a step to the agent, if there is one; listeners are called later, since their errors are not caught."""
     if channel is not None:
         channel.send_nonblocking(StepReport.read(step.to_dict()))  # values of the script are checked here
     metrics = {"samples": float(step.samples), "nodes": float(step.size)}
     if step.loss is not None:
         metrics["loss"] = step.loss
-    for listener in _listeners:
-        listener(step.step, metrics)
+    _untold.append((step.step, metrics))
+
+
+def _tell_listeners() -> None:
+    while _untold:
+        step, metrics = _untold.pop(0)
+        for listener in _listeners:
+            listener(step, metrics)
 
 
 def use(one: Report) -> None:
@@ -95,9 +103,9 @@ def use(one: Report) -> None:
 class GroupReport:
     """Reports through a channel, for a worker at ``place``; the state counts the steps.
 
-    Each worker has the loss of its share, so in a group a line waits for the next commit. There, :meth:`average`
-    inserts the mean over all workers and all steps since the previous commit. Lines between commits carry no loss.
-    With ``averages`` false, lines are sent immediately, with the loss of rank 0.
+    Each worker has the loss of its share, so in a group a message waits for the next commit. There, :meth:`average`
+    inserts the mean over all workers and all steps since the previous commit. Messages between commits carry no loss.
+    With ``averages`` false, messages are sent immediately, with the loss of rank 0.
     """
 
     def __init__(self, channel: AgentChannel, state: StateBase, place: GroupRank, *, averages: bool = True) -> None:
@@ -107,7 +115,7 @@ class GroupReport:
         self._own = inner(state)
         self._place = place
         self._averages = averages and place.workers > 1
-        self._line: StepReport | None = None  # waiting message
+        self._waiting: StepReport | None = None
         self._losses: list[float] = []  # losses since the previous commit
 
     def __call__(
@@ -122,11 +130,11 @@ class GroupReport:
         own.progress.step = own.progress.step + 1 if step is None else max(own.progress.step + 1, step)
         own.progress.samples += int(samples)
         sums = {"total": own.progress.samples, "since": own.progress.samples_since, "restarted": restarted}
-        line = _step_report(own.progress.step, self._place.size, samples, number, noise_scale, **sums)
+        message = _step_report(own.progress.step, self._place.size, samples, number, noise_scale, **sums)
         if not self._averages:
-            self._send(line)
+            self._send(message)
             return
-        self._line = line
+        self._waiting = message
         if number is not None:
             self._losses.append(number)
 
@@ -134,31 +142,33 @@ class GroupReport:
         """Report the step before this commit with the mean loss of all workers; called by all members of a group."""
         if self._averages:
             total, count = sums_of([sum(self._losses), len(self._losses)])
-            line, self._line, self._losses = self._line, None, []
-            if line is not None:
-                self._send(replace(line, **_loss_fields(total / count if count else None)))
+            message, self._waiting, self._losses = self._waiting, None, []
+            if message is not None:
+                self._send(replace(message, **_loss_fields(total / count if count else None)))
 
     def flush(self) -> None:
         """Report the waiting step and omit its loss, because no commit followed."""
-        line, self._line = self._line, None
-        if line is not None:
-            self._send(replace(line, loss=None, nan=False))
+        message, self._waiting = self._waiting, None
+        if message is not None:
+            self._send(replace(message, loss=None, nan=False))
 
-    def _send(self, line: StepReport) -> None:
+    def _send(self, message: StepReport) -> None:
         if self._place.rank == 0:
-            _send_step(self._channel, line)
+            _send_step(self._channel, message)
 
 
 def average(sums_of: Callable[[Sequence[float]], Sequence[float]]) -> None:
     """Report the step before a commit with the mean loss of all workers; called by all members, at each commit."""
     if isinstance(_current, GroupReport):
         _current.average(sums_of)
+        _tell_listeners()
 
 
 def flush() -> None:
     """Report the step that waits for a commit."""
     if isinstance(_current, GroupReport):
         _current.flush()
+        _tell_listeners()
 
 
 def _from_environment() -> Report:
@@ -170,7 +180,7 @@ def _from_environment() -> Report:
 def _counting(channel: AgentChannel | None, size: int) -> Report:
     steps, total, since = 0, 0, -1
 
-    def write(samples: int, loss: SupportsFloat | None, step: int | None, noise_scale: SupportsFloat | None) -> None:
+    def send(samples: int, loss: SupportsFloat | None, step: int | None, noise_scale: SupportsFloat | None) -> None:
         nonlocal steps, total, since
         if since < 0:
             since = 0 if step is None else step - 1
@@ -178,7 +188,7 @@ def _counting(channel: AgentChannel | None, size: int) -> Report:
         total += int(samples)
         _send_step(channel, _step_report(steps, size, samples, _number(loss), noise_scale, total=total, since=since))
 
-    return write
+    return send
 
 
 def _step_report(

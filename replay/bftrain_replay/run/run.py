@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 NAMED_TASKS: Final = 10_000  # a page names at most this many tasks: those with the most node-time
-_WITH_THIS_VERSION: Final = "run it again with this version"
+_WITH_THIS_VERSION: Final = "repeat the run with this version"
 # Entries of a summary whose numbers are not figures of the run
 _NO_FIGURES: Final = frozenset({"settings", "inputs", "baseline", "ceiling", "workload", "headline"})
 

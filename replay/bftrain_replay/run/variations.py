@@ -40,8 +40,8 @@ class Variation(msgspec.Struct, frozen=True, kw_only=True):
     """One change of a replay's settings; without ``settings`` it has the main replay's inputs.
 
     ``what`` is the varied assumption, or the cause of loss that the change addresses; ``chosen`` marks the setting of
-    the main replay. ``option`` is the change on the command line, ``value`` its number. On the log, nodes leave
-    ``lead_s`` earlier.
+    the main replay. What-if replays also have the ``option`` that makes the change, its number as ``value``, or a log
+    whose nodes leave ``lead_s`` earlier.
     """
 
     what: str

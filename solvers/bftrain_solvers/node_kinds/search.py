@@ -1,4 +1,4 @@
-"""Search for the best column (kind and size) of every task, within the nodes of all kinds; ``exact`` calls it.
+"""Search for the best column (kind and size) of every task within the nodes; for ``exact`` and ``max_min``.
 
 The linear relaxation prices a node of each kind. The loss of a column is its distance to the task's best column at
 these prices, and the core contains the columns with small losses. The core grows until it provably contains the best
@@ -94,10 +94,10 @@ def best_columns(
         staying(table.values, present),
         None if start is None else np.array(start, dtype=np.int64),
     ]
-    # No start uses removed columns: the better of the second and the third start decided the removal
+    # Only starts without removed columns count; the second or the third start justified the removal
     rows = np.arange(len(wanted))
     fine = [plan for plan in starts if plan is not None and np.isfinite(grid.entries[rows, plan]).all()]
-    if not fine:  # the deadline stopped the exact values before the plan that justified the removal
+    if not fine:  # the deadline stopped largest_gains before the plan that justified the removal
         known = max((plan.tolist() for plan in starts[1:] if plan is not None), key=table.value_at)
         return KindSearchResult(known, _bound(grid, at.bound), Termination.TIME_LIMIT)
     best = max((improved(space, grid.entries, plan, stop_at) for plan in fine), key=at.worth)
@@ -159,7 +159,7 @@ def solved(
     own = answer(table, found.columns, name, found.termination, proven=proven, bound=found.bound, started=started)
     left_s = limits.deadline_s - (perf_counter() - started)
     if found.open is not None and left_s > 0.0:
-        found.open[:, 0] = True  # a table always allows no node
+        found.open[:, 0] = True  # no nodes: always allowed
         few = ValueTable(problem=table.problem, values=np.where(found.open, table.values, -np.inf))
         tried = replace(limits, deadline_s=left_s)
         own = _better(own, further.solve(few, tried), f"search given up, {further.name} asked")

@@ -36,6 +36,13 @@ def test_listeners_get_the_metrics_of_each_step() -> None:
     assert run(f"{listening}; {SCRIPT}", RANK="1").stdout == ""
 
 
+def test_an_error_of_a_listener_stops_the_training() -> None:
+    broken = "from bftrain_elastic import on_report; on_report(lambda step, metrics: int('broken'))"
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        run(f"{broken}; {SCRIPT}")
+    assert "ValueError: invalid literal for int() with base 10: 'broken'" in caught.value.stderr
+
+
 def test_training_goes_on_when_nothing_can_be_reported() -> None:
     done = run(f"{SCRIPT}; print('trained')", BFTRAIN_SOCKET="no-such-agent")
     assert done.stdout == "trained\n"

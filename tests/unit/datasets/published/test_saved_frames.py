@@ -24,13 +24,13 @@ ZEROS = array(dtype("i1"), (2, 2), blob(bytes(4)))
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        (array(dtype("i1"), (2, 2), blob(bytes(5))), "does not have 5 bytes"),
-        (array(dtype("i1"), (1 << 40, 1 << 40), blob(b"")), "does not have 0 bytes"),
+        (array(dtype("i1"), (2, 2), blob(bytes(5))), "5 bytes are not an array of 4 values"),
+        (array(dtype("i1"), (1 << 40, 1 << 40), blob(b"")), "0 bytes are not an array"),
         (array(dtype("i1"), (-1, 2), blob(b"")), "an impossible shape"),
         (array(dtype("i1"), (1, 2, 2), blob(bytes(4))), "an impossible shape"),
         (array(dtype("i1"), (2, 2), text("abcd")), "another value in place of bytes"),
-        (array(dtype("O8"), (2, 2), blob(bytes(32))), "does not have 4 values"),
-        (array(dtype("O8"), (2, 2), listed(b"N")), "does not have 4 values"),
+        (array(dtype("O8"), (2, 2), blob(bytes(32))), "needs 4 values"),
+        (array(dtype("O8"), (2, 2), listed(b"N")), "needs 4 values"),
         (array(dtype("V8"), (2, 2), blob(bytes(32))), "an unknown type"),
         (array(dtype("M8"), (2, 2), blob(bytes(32))), "an unknown type"),
         (array(dtype("i3"), (2, 2), blob(bytes(12))), "an unknown type"),
@@ -171,7 +171,7 @@ SCALAR = asked("numpy.core.multiarray", "scalar")
     [
         (called(SCALAR, dtype("i1")), "has no type"),
         (called(SCALAR, dtype("O8"), blob(b"")), "has no type"),
-        (called(SCALAR, dtype("f8", "<"), blob(b"1")), "does not have 1 bytes"),
+        (called(SCALAR, dtype("f8", "<"), blob(b"1")), "1 bytes are not an array of 1 values"),
         (called(SCALAR, dtype("i1"), called(asked("_codecs", "encode"), text("€"), text("latin1"))), "no bytes"),
     ],
 )
