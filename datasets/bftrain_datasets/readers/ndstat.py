@@ -86,7 +86,7 @@ def _piece(
         values = values[:, order]
     changed = np.ones(values.shape, dtype=np.bool_)
     np.not_equal(values[:, 1:], values[:, :-1], out=changed[:, 1:])
-    which, rows = np.divmod(np.flatnonzero(changed), changed.shape[1])  # eight times as fast as nonzero
+    which, rows = np.divmod(np.flatnonzero(changed), values.shape[1])  # eight times as fast as nonzero
     states = np.where(values[which, rows], IDLE, BUSY).astype(np.int8)
     return rows, places[which].astype(np.int32), states
 
