@@ -5,8 +5,8 @@ commands have timeouts of their own. The site's file sets ``[times]``, ``patienc
 and ``poll_s`` of ``[scheduler]``. Modules read ``TIMEOUTS`` and ``LIMITS`` when they need a value; tests replace them.
 
 Nesting: an agent waits ``patience_s`` for a daemon, so a daemon that restarts within that time keeps its agents. A
-client waits ``answer_s`` for a response. The daemon waits only ``file_system_s`` for the file system of a submitted
-task, so the client receives the reason.
+client waits ``answer_s`` for a response. The daemon waits at most twice ``file_system_s`` for the file system of a
+submitted task, so the client receives the reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Timeouts:
     sweep_s: float = 10.0  # the daemon retries the release of surplus nodes
     journal_retry_s: float = 2.0  # the decision loop tries again to write the journal, such as on a full disk
     solver_overtime_s: float = 10.0  # the decision loop waits for a solver beyond its deadline
-    file_system_s: float = 20.0  # a submission waits for the folder of its task
+    file_system_s: float = 10.0  # a submission waits for the folder of its task, and again to register it
     close_s: float = 2.0  # time at shutdown to close connections and inform agents
     linger_s: float = 1.0  # the server waits for a client to close a finished connection
     agent_exit_s: float = 5.0  # the daemon, or the local scheduler, waits for an agent to exit
@@ -41,7 +41,7 @@ class Timeouts:
     request_s: float = 20.0  # the server waits for a request to arrive as a whole
     send_s: float = 30.0  # the server waits for a client to read the answer
     update_s: float = 1.0  # the longest time between two updates of a stream
-    update_gap_s: float = 0.2  # the shortest
+    update_gap_s: float = 0.2  # the shortest time between two updates
     update_decision_s: float = 0.02  # an update waits for the decision that follows an event
     away_node_s: float = 3600.0  # a node that left is still shown
 
@@ -60,8 +60,8 @@ class Timeouts:
     node_tidying_s: float = 60.0  # the daemon waits for the epilog of a finished job
 
     # Hooks
-    hook_look_s: float = 0.02  # the time of the spool folder is read
-    hook_sure_s: float = 1.0  # the spool is read though its time has not changed
+    hook_look_s: float = 0.02  # the modification time of the spool folder is read
+    hook_sure_s: float = 1.0  # the spool is read though this time has not changed
     hook_file_s: float = 3.0  # the daemon waits for a hook to finish its file
 
     # The local scheduler

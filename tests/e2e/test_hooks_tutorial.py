@@ -22,7 +22,8 @@ from tests.helpers.reading import Reader, section
 from tests.helpers.slurm import Slurm, wait_until
 
 GUIDE: Final = ROOT / "docs" / "how-to" / "hooks.md"
-FOLDERS: Final = ("/var/spool/bftrain", "/etc/systemd/system", "/etc/bftrain", "/var/lib/bftrain", "/run/bftrain")
+MADE: Final = ("/var/spool/bftrain", "/etc/bftrain")  # by the page
+FOLDERS: Final = ("/etc/systemd/system", "/var/lib/bftrain", "/run/bftrain", "/shared/bftrain")
 SYSTEMCTL: Final = """\
 #!/bin/sh
 # Hands its words to the test, and waits until they are done, or fails after two minutes
@@ -105,7 +106,7 @@ class Machines:
 def moved_to(home: Path) -> Callable[[str], str]:
     """Return what puts the folders and users of the page below ``home``: the test is no root, and no other user."""
     us = pwd.getpwuid(os.geteuid()).pw_name
-    places = {folder: str(home / folder.strip("/").replace("/", "-")) for folder in (*FOLDERS, "/shared/bftrain")}
+    places = {folder: str(home / folder.strip("/").replace("/", "-")) for folder in (*MADE, *FOLDERS)}
     places |= {"/etc/slurm": str(home), "-o bftrain -g slurm -m 730": f"-o {us} -m 700", "-o bftrain": f"-o {us}"}
     places |= {'["slurm"]': f'["{us}"]', "/opt/bftrain/bin/python": sys.executable}
 
@@ -126,7 +127,7 @@ def status() -> str:
 def test_the_tutorial_on_hooks_word_for_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Slurm(nodes=2) as cluster:
         moved = moved_to(cluster.home)
-        for folder in (*FOLDERS[1:], "/shared/bftrain"):
+        for folder in FOLDERS:
             Path(moved(folder)).mkdir(mode=0o700)
         monkeypatch.setenv("PATH", f"{cluster.home / 'bin'}{os.pathsep}{cluster.env['PATH']}")
         monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
@@ -158,7 +159,7 @@ def test_the_tutorial_on_hooks_of_pbs_word_for_word(tmp_path: Path, monkeypatch:
     with FakePbs("n1", "n2") as server:
         home = server.home
         moved = moved_to(home)
-        for folder in (*FOLDERS[1:], "/shared/bftrain"):
+        for folder in FOLDERS:
             Path(moved(folder)).mkdir(mode=0o700)
         path = f"{server.path}{os.pathsep}{os.environ['PATH']}"
         (home / "state").mkdir()

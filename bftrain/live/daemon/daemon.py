@@ -32,7 +32,7 @@ from bftrain.values import wire
 from bftrain.values.events import Event, NodesJoined, NodesLeft, TaskCancelled, TaskMeasured, TaskResumed
 
 _log = logging.getLogger(__name__)
-_TURNS: Final = frozenset({"confirmed", "vacated", "paused"})  # reports of started or stopped task processes
+_PROCESS_CHANGES: Final = frozenset({"confirmed", "vacated", "paused"})  # reports of started or stopped task processes
 _KINDS: Final = "kinds of nodes of pools"
 _CLOCK_BEHIND_S: Final = 60.0
 _PAUSED: Final = "harvesting is paused until"  # fact: seconds since 1970, or inf
@@ -79,11 +79,13 @@ class LiveDaemon:
         self.ready = asyncio.Event()  # set when tasks can be changed
         self._state = "starting"
         self._clock_behind = False
-        self._decided_at = time.monotonic()  # last event that could move nodes between tasks; measurements do not count
+        self._quiet_since = (
+            time.monotonic()
+        )  # last event that could move nodes between tasks; measurements do not count
         self._loop = asyncio.get_running_loop()
         self._inbox: deque[dict[str, Any]] = deque()  # messages from other threads
         self._inbox_due = False  # whether the loop will read them
-        self._turned: set[str] = set()  # tasks with new or lost processes since the last write of progress
+        self._changed_tasks: set[str] = set()  # tasks with new or lost processes since the last write of progress
         self._ticking: asyncio.Task[None] | None = None
         self._restoring: list[asyncio.Task[None]] = []
 
@@ -117,8 +119,8 @@ class LiveDaemon:
         allowed = await self.node_manager.look(timeouts.TIMEOUTS.first_look_s)
         node_tracker, pool = self.node_manager.node_tracker, self.harvester.pool
         if self.site.agents.used:
-            over = pool - allowed if allowed is not None and self.opened.scheduler.ends_agents else frozenset()
-            node_tracker.expect(pool - over)
+            lost = pool - allowed if allowed is not None and self.opened.scheduler.ends_agents else frozenset()
+            node_tracker.expect(pool - lost)
         now, kinds, harvester = self.decision_loop.now, self.node_manager.kinds, self.harvester
         mistaken = [node for node in pool if harvester.kind_of(node) != kinds.of(node)]
         records, held_up = self.task_store.unfinished, self.task_manager.held_up
@@ -244,8 +246,8 @@ class LiveDaemon:
             return
         if self.harvester.first_turn_due(self.decision_loop.now):
             share_s = min(share_s, self.site.deciding.turn_s)
-        if now - self._decided_at >= share_s and 0 < self.harvester.pool_size < self._usable():
-            self._decided_at = now
+        if now - self._quiet_since >= share_s and 0 < self.harvester.pool_size < self._usable():
+            self._quiet_since = now
             self.decision_loop.decide()
 
     async def _restore(self, record: LiveTaskRecord, patience_s: float) -> None:
@@ -306,9 +308,9 @@ class LiveDaemon:
         if events:
             self.decision_loop.on_events(*events)
         # The progress of changed tasks is written before their new processes report
-        if self._turned:
-            self.task_manager.progress(self._turned)
-            self._turned.clear()
+        if self._changed_tasks:
+            self.task_manager.progress(self._changed_tasks)
+            self._changed_tasks.clear()
             self.decision_loop.write(sync=False)
 
     def _on_agent(self, message: dict[str, Any]) -> None:
@@ -336,8 +338,8 @@ class LiveDaemon:
             return []
         if message["type"] == "vacated":
             self.node_manager.vacated(message["task"], message["nodes"])
-        if message["type"] in _TURNS:
-            self._turned.add(message["task"])
+        if message["type"] in _PROCESS_CHANGES:
+            self._changed_tasks.add(message["task"])
         event = self.task_manager.on_message(message)
         return [] if event is None else [event]
 
@@ -351,7 +353,7 @@ class LiveDaemon:
         """Update the demand after events, and pass them on."""
         if what == "events":
             if not all(isinstance(event, TaskMeasured) for event in value):
-                self._decided_at = time.monotonic()
+                self._quiet_since = time.monotonic()
             if not all(isinstance(event, NodesJoined | NodesLeft) for event in value):  # these keep the demand
                 self.want()
         self._notify(what, value)

@@ -116,7 +116,7 @@ class UsageLedger:
 
 
 def counted_before(records: Iterable[LiveTaskRecord]) -> Iterator[Statement]:
-    """Yield the rows of tasks from versions without daily hours: each on the day when it finished."""
+    """Yield the rows of tasks from versions without daily hours: each on its day of finish, start or submission."""
     for record in records:
         progress = record.progress
         if progress.node_s or progress.harvested:
@@ -137,7 +137,10 @@ def without_tasks(numbers: Collection[int]) -> tuple[Statement, ...]:
 
 
 def usage(journal: Journal, by: str, since: str = "", uid: int | None = None) -> tuple[UsageRow, ...]:
-    """Return sums of a journal's ledger from a day on, the largest first; with ``uid`` of this user's tasks alone."""
+    """Return sums of a journal's ledger from a day on; with ``uid`` of this user's tasks alone.
+
+    Days and months are in order, other rows start with the largest.
+    """
     if by not in _GROUP_COLUMNS:
         raise BadConfig(f"must be one of {', '.join(_GROUP_COLUMNS)}, not {by[:30]!r}", where="by")
     if since and not _DAY.fullmatch(since):
@@ -158,7 +161,7 @@ def _added(one: Sum, other: Sum) -> Sum:
     return one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3]
 
 
-_LONGEST_NUMBER: Final = len("#") + 18  # the largest number that fits SQLite's integers
+_LONGEST_NUMBER: Final = len("#") + 18  # characters; 18 digits always fit SQLite's integers
 _REMEMBERED: Final = 500  # finished tasks kept in memory for display
 
 _TABLES: Final = (
@@ -282,7 +285,7 @@ class TaskStore:
         self._pending.append(("UPDATE task SET state = ?, body = ?, progress = ? WHERE number = ?", values))
 
     def progressed(self, name: str, progress: Progress) -> None:
-        """Store the progress of a task; it is written with the next statement, or by :meth:`write`."""
+        """Store the progress of a task; it is written with the next event, or by :meth:`write`."""
         record = self._tasks.get(name)
         if record is not None and record.progress != progress:
             self._tasks[name] = msgspec.structs.replace(record, progress=progress)
@@ -332,7 +335,7 @@ class TaskStore:
 
     def begin(self, time_s: float, site: object) -> None:
         """Record the start of a run, and its settings."""
-        row = (time_s, len(self._journal), "", wire.encode(site).decode())  # no digest of them any longer
+        row = (time_s, len(self._journal), "", wire.encode(site).decode())  # digest: unused
         self._pending.append(("INSERT INTO begun (time_s, step, digest, site) VALUES (?, ?, ?, ?)", row))
 
     def add_writes(self, statements: Iterable[Statement]) -> None:

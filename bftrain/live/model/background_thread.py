@@ -48,5 +48,7 @@ async def within(patience_s: float, function: Callable[[], R], what: str, *, und
         if not job.done():
             job.add_done_callback(late)
     if not job.done():
-        raise NotAvailable(f"{what} does not return within {patience_s:g} s", fix="see whether its file system answers")
+        raise NotAvailable(
+            f"{what} does not respond within {patience_s:g} s", fix="see whether its file system answers"
+        )
     return job.result()

@@ -185,7 +185,7 @@ def window(text: str, where: str = "--window", zone: tzinfo = UTC) -> tuple[floa
     """
     if from_end(text) is not None:
         fix = "write A:B, or import all and cut the log: bftrain slice --window"
-        raise BadInput(f"{text!r} is relative to the log's end, which is unknown while reading", where=where, fix=fix)
+        raise BadInput(f"{text!r} is relative to the log, whose ends are unknown while reading", where=where, fix=fix)
     clock = RecordClock(zone)
     ends = split_range(text, lambda end: clock.uncounted(end) is not None)
     if ends is None:

@@ -1,9 +1,9 @@
 """A prefork server: imports slow modules once, then forks workers that start immediately.
 
-Each agent has one server for commands, which imports no modules, and one for scripts. A prefork server is the parent of
-its workers and takes orders from its agent. It adopts orphans. When the agent exits, it kills all remaining processes
-and exits. It does the same when the agent is silent for so long that the manager gives the node up and may start the
-workers elsewhere.
+An agent has a server for commands, without imports, and with ``--preload`` one for scripts. A prefork server is the
+parent of its workers and takes orders from its agent. It adopts orphans. When the agent exits, it kills all remaining
+processes and exits. It does the same when the agent is silent for so long that the manager gives the node up and may
+start the workers elsewhere.
 
 Schedulers signal all processes of a node. A prefork server survives these signals, because its workers would die with
 it, and reports them to its agent.
@@ -116,7 +116,7 @@ class PreforkServer:
             self._on_signals()  # the scheduler's signal may arrive before the agent's report
             if pid not in self._workers:  # it has exited meanwhile
                 return
-            # Processes with no handler that exit with 0 were about to finish
+            # An exit with 0 is a reaction to SIGTERM only with a handler
             self._asked_to_end[pid] = self._asked_to_end.get(pid, False) or handles_sigterm(pid)
             if pid in self._signalled:
                 return

@@ -43,12 +43,12 @@ class SavedCommit(NamedTuple):
 
 
 def save(
-    folder: Path, tree: StateTree, step: int, lineage: int = 0, go_on: Callable[[], object] = lambda: None
+    folder: Path, tree: StateTree, step: int, lineage: int = 0, raise_if_stopped: Callable[[], object] = lambda: None
 ) -> None:
     """Write a state to ``folder``; readers see the old state or the new one, never a mixture.
 
-    ``go_on`` is called before each piece, and may raise to stop. On return the state and its directory entry are on
-    disk, and survive a power loss.
+    ``raise_if_stopped`` is called before each piece. On return the state and its directory entry are on disk, and
+    survive a power loss.
     """
     _refuse_if_superseded(folder, lineage)
     beside = folder / f"{NAME}.{os.uname().nodename}.{os.getpid()}.{threading.get_native_id()}"
@@ -56,12 +56,12 @@ def save(
         with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:  # noqa: PTH123 - a mode of our own
             file.write(header_of(tree, step, lineage))
             for part in parts_of(tree):
-                go_on()
+                raise_if_stopped()
                 file.write(part)
             file.flush()
             os.fsync(file.fileno())
         _refuse_if_superseded(folder, lineage)  # writing may have taken long
-        go_on()
+        raise_if_stopped()
         beside.replace(folder / NAME)
         _sync(folder)
     finally:
@@ -211,7 +211,7 @@ class BackgroundJob:
         return tree is not None and self.busy and self.tree is tree
 
     def start(self, work: Callable[[], None], tree: object, step: int = -1) -> None:
-        """Start a job; it may end by :class:`SavingStopped`, which :meth:`go_on` raises."""
+        """Start a job; it may end by :class:`SavingStopped`, which :meth:`raise_if_stopped` raises."""
         self._stopped.clear()
         self.tree, self.step = tree, step
         self._thread = threading.Thread(target=self._do, args=(work,), name="bftrain-saving", daemon=True)
@@ -224,7 +224,7 @@ class BackgroundJob:
         except Exception as error:  # noqa: BLE001 - it is raised by the training's own thread
             self.error = error
 
-    def go_on(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Raise :class:`SavingStopped` if the job should stop; called by the job itself."""
         if self.stopped:
             raise SavingStopped

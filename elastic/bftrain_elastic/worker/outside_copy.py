@@ -72,7 +72,7 @@ class Sending(BackgroundJob):
     def use(self, stream: CopyStream) -> None:
         """Send over this connection."""
         self._stream = stream
-        self.go_on()
+        self.raise_if_stopped()
 
     def abandon(self) -> None:
         """Stop the attempt without waiting for its thread; the state may change after that."""
@@ -157,7 +157,7 @@ class OutsideCopy:
             if _confirmed(stream).name != base:  # the server has another copy
                 before = []
             for number, piece in enumerate(_pieces(chain(_cut(header), checkpoint_file.parts_of(tree, PIECE_BYTES)))):
-                sending.go_on()
+                sending.raise_if_stopped()
                 compare = (self._round + number) % _COPIES_BETWEEN_COMPARISONS == 0
                 old = before[number] if number < len(before) else SentPiece()
                 new = old.followed_by(piece, compare=compare)

@@ -242,7 +242,7 @@ class StateSaver:
         if folder is None:
             return
         with aside(copy):
-            checkpoint_file.save(folder, copy, step, lineage, self.job.go_on)
+            checkpoint_file.save(folder, copy, step, lineage, self.job.raise_if_stopped)
         self.report_saved(step, begun)
 
     def save_if_only_here(self) -> None:

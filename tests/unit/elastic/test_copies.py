@@ -354,8 +354,8 @@ class Hooked(Sending):
         super().__init__()
         self._numbers, self._number, self._hook = itertools.count(), number, hook
 
-    def go_on(self) -> None:
-        super().go_on()
+    def raise_if_stopped(self) -> None:
+        super().raise_if_stopped()
         if next(self._numbers) == self._number:
             found = self._hook()
             if isinstance(found, Exception):

@@ -555,7 +555,7 @@ async def test_a_folder_that_hangs_is_no_end_to_submitting(tmp_path: Path, monke
     world = Troubled()
     hanging = world.trouble = threading.Event()
     async with live_inside(tmp_path, world) as (daemon, service, _, _):
-        with pytest.raises(NotAvailable, match="does not return within"):
+        with pytest.raises(NotAvailable, match="does not respond within"):
             await submit(service, "a", 1, 1)
         assert daemon.task_store.unfinished == ()
         set_timeouts(monkeypatch, file_system_s=30.0)
