@@ -274,7 +274,7 @@ def _wrong_sums(found: Shares, tasks: Mapping[str, SharingTask], problem: Sharin
     for kind, nodes in used.items():
         if nodes > problem.nodes[kind] * (1.0 + _ROUNDING):
             what = f"gave out {nodes:g} nodes of '{kind}', and there are {problem.nodes[kind]}"
-            yield (what, "lower the shares: share times nodes, summed over tasks, must not exceed it")
+            yield (what, "lower the shares: share times nodes, summed over tasks, must not exceed the number of nodes")
 
 
 def _combinations(found: Shares) -> Iterator[tuple[tuple[str, ...], Mapping[str, float]]]:

@@ -59,7 +59,7 @@ def unit_of(names: Sequence[str]) -> str:
 
 
 def node_of(slot: str) -> str:
-    """Return the node of a slot, and any other name unchanged.
+    """Return the node of a slot; names without a slash are unchanged.
 
     >>> node_of("n1/gpu3"), node_of("n1")
     ('n1', 'n1')

@@ -1,9 +1,9 @@
 """Parts by name: objectives, admissions, policies and metrics, registered or from a file as ``path/to/file.py:name``.
 
-The name of an admission or policy may carry settings: ``load`` is the plain name, ``load=1.5`` sets its first
+The name of an admission or round policy may carry settings: ``load`` is the plain name, ``load=1.5`` sets its first
 setting, and ``load,factor=1.5,demand=max`` sets several by name.
 
-A metric is a function of a run that returns one number under the function's name, or an object with ``name``,
+A metric is a function of a run that returns one number under the metric's name, or an object with ``name``,
 ``figures`` (the labels of its numbers) and ``measure(run)``. Its numbers are listed with the built-in metrics.
 """
 
@@ -252,7 +252,7 @@ class FunctionMetric(msgspec.Struct, frozen=True):
 
 
 class MeasuredFigures(NamedTuple):
-    """The numbers of a run, the errors of failed metrics, and notes on all numbers that they made ``None``."""
+    """The numbers of a run, the errors of failed metrics, and notes on numbers that were replaced by ``None``."""
 
     numbers: dict[str, float | None]
     broken: tuple[BrokenPlugin, ...] = ()

@@ -63,7 +63,7 @@ class PartState(StrEnum):
     """Result of a check."""
 
     OK = "ok"
-    ABSENT = "absent"  # not installed, and optional
+    ABSENT = "absent"  # not usable here, and optional
     BROKEN = "broken"  # installed, but it does not work
 
 
@@ -116,7 +116,7 @@ def _in_words(findings: Sequence[DoctorFinding], *, whole: bool) -> RenderableTy
     counts = Counter(item.state for item in findings)
     summary = (
         f"bftrain {__version__}, Python {platform.python_version()}: {counts[PartState.OK]} parts work, "
-        f"{counts[PartState.BROKEN]} broken, {counts[PartState.ABSENT]} optional ones missing"
+        f"{counts[PartState.BROKEN]} broken, {counts[PartState.ABSENT]} optional ones unavailable"
     )
     rows = [
         (item.kind, item.name, str(item.state), item.detail, item.fix)

@@ -70,7 +70,8 @@ class FragmentSummary(msgspec.Struct, frozen=True, kw_only=True):
 class LeavingSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Figures on how nodes leave the pool, as fractions from 0 to 1.
 
-    ``together``: the nodes in the largest subset of their group that left together, as a fraction of all groups' nodes.
+    ``together``: of each group of nodes that joined together, the largest part that left together, as a fraction of all
+    such nodes.
     ``in_large_departures``: nodes that leave in departures of 64 or more. ``at_once``: percentiles of the departure
     size, over leaving nodes. ``chance_within_300_s``: by age in seconds, the probability that an idle node leaves
     within five minutes.
@@ -198,7 +199,7 @@ def weighted_percentiles(
 
 
 def leaving_together(pieces: IdleFragments) -> float:
-    """Return the fraction of groups' nodes that are in the largest subset of their group that left together."""
+    """Return ``together`` of :class:`LeavingSummary`; nodes still idle at the log's end count as leaving then."""
     if pieces.join.size == 0:
         return 0.0
     # Nodes that joined together and left together form a run of equal pairs
@@ -237,8 +238,8 @@ def leave_chances(
     bounds = np.array(ages_s) + np.array([[0.0], [within_s]])
     open_s = np.sort(pieces.length_s[pieces.open])
     longer, cut_off = (lengths.size - np.searchsorted(lengths, bounds, side="right") for lengths in (ordered_s, open_s))
-    alive, left = longer[0] - cut_off[0] + cut_off[1], longer[1]
-    chances: list[float] = ((alive - left) / np.maximum(1, alive)).tolist()
+    idle, still_idle = longer[0] - cut_off[0] + cut_off[1], longer[1]
+    chances: list[float] = ((idle - still_idle) / np.maximum(1, idle)).tolist()
     return chances
 
 

@@ -103,7 +103,7 @@ def load_pair_speeds(path: Path) -> tuple[PairSpeeds, ...]:
         raise BadInput(
             "has no speeds of pairs",
             where=str(path),
-            fix="""use entries such as {"('A', 1)": {"('B', 1)": [0.8, 0.7]}}""",
+            fix="""write steps/s such as {"v100": {"('A', 1)": {"('B', 1)": [11.3, 8.2]}}}""",
         )
     return tuple(PairSpeeds(models=key[:2], nodes=key[2], speeds=speeds) for key, speeds in found.items())
 

@@ -90,7 +90,7 @@ class NonblockingSocket:
             self._selector.modify(self._connection, wanted, self.ready)
 
     def _break(self, reason: str) -> None:
-        """Stop sending; the loop notices the closed connection once it has read the received data (a goodbye)."""
+        """Stop sending; the loop notices the closed connection after the received data, such as a goodbye."""
         self._broken = reason
         self._out.clear()
         with suppress(OSError):  # the other side was first

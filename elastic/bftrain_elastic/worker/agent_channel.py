@@ -139,7 +139,7 @@ class AgentChannel:
 
 
 def script_line(thread: int) -> str:
-    """Return a thread's innermost line in the script, such as ``fit.py:23 in train``; "" outside the script."""
+    """Return a thread's innermost line in the script or a library, such as ``fit.py:23 in train``; "" if none."""
     frame: FrameType | None = sys._current_frames().get(thread)  # noqa: SLF001 - the documented way to other threads
     while frame is not None:
         if _is_of_script(frame.f_code.co_filename):
@@ -150,7 +150,7 @@ def script_line(thread: int) -> str:
 
 
 def _is_of_script(filename: str) -> bool:
-    """Return whether code belongs neither to bftrain, torch or Horovod, nor to Python itself."""
+    """Return whether code belongs neither to bftrain_elastic, torch or Horovod, nor to Python itself."""
     if filename.startswith("<frozen "):
         return False
     path = os.path.realpath(filename)

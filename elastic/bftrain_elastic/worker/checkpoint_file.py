@@ -183,7 +183,7 @@ def _damaged(where: str) -> BadCommit:
 
 
 class SavingStopped(Exception):
-    """A save was abandoned, because a newer state is due or other workers write now."""
+    """A save or send was abandoned: a newer state is due, or another worker or save takes over."""
 
 
 class BackgroundJob:
@@ -247,7 +247,7 @@ class BackgroundJob:
 
 
 def fits_in_memory(needed_bytes: int) -> bool:
-    """Return whether the machine and the control group have room for this many bytes."""
+    """Return whether this many bytes are at most half of the available memory."""
     return needed_bytes <= _MEMORY_SHARE * available_memory()
 
 

@@ -157,7 +157,7 @@ def _dask_option(text: str) -> tuple[str, object]:
 
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
-        raise UsageError(f"{text!r} is not NAME=VALUE", where="--dask-option", fix="for example queue=main")
+        raise UsageError(f"{text!r} is not NAME=VALUE", where="--dask-option", fix="for example job_extra=x")
     try:
         found = toml_io.parse(f"value = {value}", text)["value"]
     except BadConfig:

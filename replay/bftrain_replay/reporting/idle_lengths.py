@@ -27,7 +27,7 @@ def idle_lengths(run: Run) -> ChartFigure | None:
     bar = np.searchsorted(_BOUNDS_S, length_s, side="left")
     bars = len(_BOUNDS_S) + 1
     shares = {
-        "share of the times": np.bincount(bar, weights=count, minlength=bars) / count.sum(),
+        "share of periods": np.bincount(bar, weights=count, minlength=bars) / count.sum(),
         f"share of the idle {run.node}-time": np.bincount(bar, weights=total_s, minlength=bars) / total_s.sum(),
     }
     numbers = range(int(bar.min()), int(bar.max()) + 1)
@@ -36,7 +36,7 @@ def idle_lengths(run: Run) -> ChartFigure | None:
     says = (
         f"{run.words('Nodes')} were idle {text_formats.counted(int(count.sum()), 'time')}, half of these for less than "
         f"{text_formats.duration(median_of(length_s, count))}. "
-        f"Times longer than an hour hold {text_formats.percent(long)} of the idle {run.node}-time."
+        f"Periods longer than an hour have {text_formats.percent(long)} of the idle {run.node}-time."
     )
     x_axis = {"labelAngle": 0, "labelOverlap": "greedy", "grid": False}
     colours = {"domain": list(shares), "range": ["@unused", "@used"]}

@@ -43,7 +43,7 @@ class PairTable:
         self._last: tuple[set[tuple[str, int]], tuple[PairSpeeds, ...]] = set(), ()  # gangs and their pairs
 
     def between(self, names: Sequence[str], nodes: Sequence[int]) -> tuple[list[str], tuple[PairSpeeds, ...]]:
-        """Return a model for each of these tasks, and the pairs with both models present, in gangs of this size."""
+        """Return a model for each of these tasks, and the pairs whose models both have gangs of the pair's size."""
         models = [model_of(name) for name in names]
         gangs = set(zip(models, nodes, strict=True))
         if gangs != self._last[0]:
@@ -104,7 +104,7 @@ class TaskGangs:
                 self._set_speeds(place)
 
     def set_curve(self, place: int, curve: SpeedCurve) -> None:
-        """Replace the speeds of a task on nodes of every kind."""
+        """Replace the curve of a task without ``curves`` by kind."""
         self.specs[place] = msgspec.structs.replace(self.specs[place], curve=curve)
         self.look_again(place)
 
@@ -155,7 +155,7 @@ def _start_cost_s(task: TaskSpec, settings: RoundSettings) -> float:
     own_s = task.start_cost_s if settings.start_cost_s is None else settings.start_cost_s
     cost_s = own_s * settings.cost_factor
     if cost_s > LONGEST_S:
-        what = f"takes {cost_s:g} s to start, and {LONGEST_S:g} s are the most"
+        what = f"takes {cost_s:g} s to start, more than {LONGEST_S:g} s"
         raise BadInput(
             what, where=f"task '{task.name}'", fix="see start_cost_s, --set start-cost and --set cost-factor"
         )
@@ -225,6 +225,10 @@ class TrainingPhases:
         self.any = bool(table)
         self._gangs = gangs
         self._phases = [table.get(model_of(spec.name), ()) for spec in gangs.specs]
+        for spec, phases in zip(gangs.specs, self._phases, strict=True):
+            if phases and spec.curves:
+                what, fix = "has speeds by kind of nodes, and phases have none", "give it one curve, or omit phases"
+                raise BadInput(what, where=f"task '{spec.name}'", fix=fix)
         self._number = np.full(len(gangs), -1, dtype=np.intp)
         self._ends: Floats = np.full(len(gangs), -np.inf)  # remaining work at which the phase is complete
         for place in range(len(gangs)):
@@ -329,7 +333,7 @@ class PairTimes:
 
 
 class TaskProgressColumns:
-    """Progress of all tasks, in columns; 0 before a task arrives. ``service_s`` is by task and kind.
+    """Progress of all tasks, in columns. ``left`` is the remaining work, ``service_s`` the time by task and kind.
 
     ``kind`` is the kind number of the previous round (-1: did not run) and ``nodes`` the latest size. ``overhead_s`` is
     the remaining start-up time, ``node_s`` the node-seconds received. ``partner`` is the task that shared its nodes
@@ -363,7 +367,7 @@ class _Column(Generic[Column]):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CompetingTasks:
-    """The unfinished tasks, in arrival order; every column has one value for each.
+    """The unfinished tasks, in arrival order; every column has one row for each.
 
     ``place`` is a task's index in the run. ``free`` are the nodes of each kind in this round. ``version`` changes
     whenever tasks or nodes arrive or leave.

@@ -69,12 +69,12 @@ class CompiledAllocation:
         )
         self.arrays, self._at = state.arrays, ctypes.addressof(state)
         by_name = sorted(range(count), key=names.__getitem__)
-        by_place = sorted(by_name, key=positions.__getitem__)
+        by_position = sorted(by_name, key=positions.__getitem__)
         rank, number_of = (np.empty(count, dtype=np.int64) for _ in range(2))
-        rank[by_name] = number_of[by_place] = np.arange(count)
-        order = np.array(by_place, dtype=np.int64)
-        places, slots = np.array(positions, dtype=np.int64)[order], np.array(is_slot, dtype=np.int64)[order]
-        state.bind(number_of=number_of, log_place=order, name_rank=rank[order], position=places, is_slot=slots)
+        rank[by_name] = number_of[by_position] = np.arange(count)
+        order = np.array(by_position, dtype=np.int64)
+        position, slots = np.array(positions, dtype=np.int64)[order], np.array(is_slot, dtype=np.int64)[order]
+        state.bind(number_of=number_of, log_place=order, name_rank=rank[order], position=position, is_slot=slots)
         state.bind(owner=np.full(count, -2), free=np.zeros(words, dtype=np.uint64), since=np.zeros(count))
         self._bind_integers(count, "next", "previous", "around", "idle", "nearness")
         state.bind(**{name: np.full(tasks, -1) for name in ("first", "last")})
@@ -97,13 +97,13 @@ class CompiledAllocation:
         self.state.bind(**{name: np.zeros(size, dtype=np.int64) for name in names})
 
     def leave(self, address: int, count: int, now_s: float) -> list[int]:
-        """Remove ``count`` nodes with numbers at ``address``; return actions as kind, task, nodes, kind, ..."""
+        """Remove ``count`` nodes (log places at ``address``); return actions as kind, task, nodes, kind, ..."""
         if self._leave(self._at, address, count, now_s):
             raise Fault("a node left that was not idle", where=f"at {now_s!r} s")
         return self._actions()
 
     def join(self, address: int, count: int, now_s: float) -> None:
-        """Add ``count`` nodes to the pool, numbers at ``address``."""
+        """Add ``count`` nodes to the pool (log places at ``address``)."""
         if self._join(self._at, address, count):
             raise Fault("a node joined that was idle already", where=f"at {now_s!r} s")
 

@@ -59,7 +59,7 @@ def test_what_the_basic_work_needs_is_there(bftrain: CommandLine) -> None:
     assert (whole.code, words.code) == (0, 0)
     assert any(line.split()[:3] == ["solver", "exact", "ok"] for line in whole.out.splitlines())
     counts = {state: sum(row["state"] == state for row in found.values()) for state in ("ok", "broken", "absent")}
-    summary = f"{counts['ok']} parts work, {counts['broken']} broken, {counts['absent']} optional ones missing"
+    summary = f"{counts['ok']} parts work, {counts['broken']} broken, {counts['absent']} optional ones unavailable"
     first, *rows = words.out.splitlines()
     assert first.endswith(summary)
     assert not any(" ok " in row for row in rows)

@@ -271,7 +271,7 @@ def test_the_order_of_the_file_does_not_matter(order: tuple[int, ...]) -> None:
         ({"cost_factor": -1.0}, "cost_factor: must be at least 0, not -1"),
         ({"start_cost_s": 1e308}, r"start_cost_s: must not exceed 1e\+12, but is 1e\+308"),
         ({"start_cost_s": float("nan")}, "start_cost_s: must be a finite number"),
-        ({"start_cost_s": 1e10, "cost_factor": 1e3}, r"task 'a': takes 1e\+13 s to start, and 1e\+12 s are the most"),
+        ({"start_cost_s": 1e10, "cost_factor": 1e3}, r"task 'a': takes 1e\+13 s to start, more than 1e\+12 s"),
     ],
 )
 def test_absurd_costs_are_refused(settings: dict[str, float], says: str) -> None:
