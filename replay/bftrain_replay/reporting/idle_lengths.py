@@ -27,7 +27,7 @@ def idle_lengths(run: Run) -> ChartFigure | None:
     bar = np.searchsorted(_BOUNDS_S, length_s, side="left")
     bars = len(_BOUNDS_S) + 1
     shares = {
-        "share of periods": np.bincount(bar, weights=count, minlength=bars) / count.sum(),
+        "share of the idle periods": np.bincount(bar, weights=count, minlength=bars) / count.sum(),
         f"share of the idle {run.node}-time": np.bincount(bar, weights=total_s, minlength=bars) / total_s.sum(),
     }
     numbers = range(int(bar.min()), int(bar.max()) + 1)
