@@ -186,7 +186,7 @@ def _side_by_side(
 def _by_plan(
     title: str, problem: AllocationProblem, solutions: Sequence[Solution], sizes: Sequence[Sequence[str]]
 ) -> Iterator[RenderableType]:
-    """Yield a table with a row per solver, the best first, and a column per distinct plan to save space."""
+    """Yield two tables: a row per solver, the best first; then a column per distinct plan, to save space."""
     of_solver = zip(solutions, zip(*sizes, strict=True), strict=True)
     ordered = sorted(of_solver, key=lambda pair: -inf if pair[0].value is None else pair[0].value, reverse=True)
     plans: dict[tuple[str, ...], str] = {}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 KIND: Final = "task file"
 MADE_BY: Final = "made by bftrain"  # part of the top comment in generated files
+_PROFILES: Final = b"[[profile]]"
 TABLE_REMEDY: Final = "write it as in a .toml task file; docs/reference/formats.md has examples"
 POINTS_REMEDY: Final = "write points as size:rate with spaces between, such as 1:100 2:190 4:370"
 KINDS_REMEDY: Final = "write kind=points with semicolons between, such as v100=1:100 2:190; k80=1:30 2:55"
@@ -72,6 +73,15 @@ def check_task_name(path: Path) -> None:
 
 def is_own_tasks(path: Path) -> bool:
     """Return whether a command wrote this task file, by its comment; hand-written files lack the comment."""
+    return _is_own(path) and _PROFILES not in head_of(path)
+
+
+def is_own_profiles(path: Path) -> bool:
+    """Return whether a command wrote this profile file."""
+    return _is_own(path) and _PROFILES in head_of(path)
+
+
+def _is_own(path: Path) -> bool:
     lines = head_of(path).splitlines()
     return any(MADE_BY.encode() in line for line in takewhile(lambda line: line.startswith(b"#"), lines))
 

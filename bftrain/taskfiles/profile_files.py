@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bftrain import toml_io
 from bftrain.errors import BadInput, UnknownName
 from bftrain.files import check_replaceable, whole_file, whole_text
-from bftrain.taskfiles.files import MADE_BY, is_own_tasks
+from bftrain.taskfiles.files import MADE_BY, is_own_profiles
 from bftrain.taskfiles.records import Profile, batch_of, batch_record, curve_of, spread_of, spread_record
 from bftrain.values.checks import repeated
 
@@ -54,7 +54,7 @@ def check_profiles_name(path: Path) -> None:
     """Raise an error, before any work, for a file name that profiles cannot be saved under, or a foreign file."""
     if path.suffix.lower() != ".toml":
         raise BadInput("is not a name for a profile file", where=str(path), fix="use the suffix .toml")
-    check_replaceable(path, is_own_tasks, "profile file")
+    check_replaceable(path, is_own_profiles, "profile file")
 
 
 def _profile(row: Mapping[str, Any], where: str) -> Profile:

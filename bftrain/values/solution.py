@@ -21,7 +21,7 @@ class Termination(StrEnum):
     TIME_LIMIT = "time_limit"
     INFEASIBLE = "infeasible"  # only an objective that couples tasks can cause it
     INTERRUPTED = "interrupted"
-    FAILED = "failed"  # crashed, was rejected or returned an invalid result
+    FAILED = "failed"  # missing, unsuitable, skipped, crashed, or an invalid result
 
 
 class Quality(StrEnum):

@@ -120,14 +120,14 @@ class StatusStream:
         self._watchers: set[_Watcher] = set()
         self._beats = 0
         self._loop = asyncio.get_running_loop()
-        # Departed nodes, and since when: watchers see them at their index for a while
+        # Departed nodes, and since when: the page keeps their squares for a while
         self._left: dict[str, float] = {}
         self._soon: asyncio.Handle | None = None
         self._nodes_of: dict[int, dict[str, tuple[str, int]]] = {}  # cache by caller, cleared when nodes change
         self._next_beat = self._loop.call_soon(self._beat)
 
     def observe(self, what: str, value: Any) -> None:  # noqa: ANN401 - events, a decision, or a message
-        """Record an event; the rest is done after the orders that follow from it are sent."""
+        """Record events; sample after their decision, or after ``update_decision_s`` without one."""
         if what == "events":
             self._observe_events(value)
         elif what == "message" and value["type"] not in {"registered", "gone", "vacated"}:
@@ -308,8 +308,8 @@ class StatusStream:
 class _Watcher:
     caller: Caller
     span_s: float
-    # The state that was sent already
     news: asyncio.Event = field(default_factory=asyncio.Event)
+    # The state that was sent already
     sent: int = 0
     tasks: dict[int, TaskFigures] = field(default_factory=dict)
     more: int = 0
@@ -340,7 +340,7 @@ _KNOWN: Final = 4096  # task names in memory
 
 
 class HistorySample(NamedTuple):
-    """The state at one time: allocated nodes, samples/s of all tasks, and node counts by task number."""
+    """The state at one time: pool size, samples/s of all tasks, and node counts by task number."""
 
     pool: int
     speed: float
@@ -454,7 +454,7 @@ class EventFeed:
         self.last = 0  # the number of the last entry
 
     def on_event(self, event: Event, pool: int, number_of: Callable[[str], int], *, given_back: bool = False) -> None:
-        """Add an event that leaves ``pool`` nodes; set ``given_back`` if we released the departed nodes."""
+        """Add an event with ``pool`` nodes after it; set ``given_back`` if we released the departed nodes."""
         match event:
             case NodesJoined() if event.nodes:
                 self._add(event.time_s, "joined", lambda _: _nodes_in_words(event.nodes, "became idle", pool))
@@ -505,6 +505,6 @@ def _nodes_in_words(nodes: tuple[str, ...], what: str, pool: int) -> str:
 
 @lru_cache(maxsize=KEPT)
 def _folded(nodes: tuple[str, ...]) -> str:
-    """Return a node set as text; of many sets only the number of nodes."""
+    """Return a node set as text; of a long one only the number of nodes."""
     text = fold(nodes)
     return text if len(text) <= _LONGEST else counted(len(nodes), word_of(unit_of(nodes)))

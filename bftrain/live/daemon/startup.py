@@ -352,5 +352,5 @@ def _reachability(site: SiteSettings) -> Iterator[SiteFinding]:
             port = agents.port or "any"
             yield fine("reachability", f"nodes connect to {_host_for_agents(site)}, port {port}")
     if not os.access(agents.python, os.X_OK):
-        what = f"{agents.python} does not exist on this machine, which nodes may still have"
+        what = f"{agents.python} is no program on this machine; nodes may still have it"
         yield SiteFinding(topic="python", state=FindingState.WARNING, detail=what, fix="check python of [agents]")

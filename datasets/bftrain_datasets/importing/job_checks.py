@@ -49,7 +49,6 @@ from bftrain_datasets.log.idle_doubts import PROCS_AS_NODES, ROWS_ASIDE, Doubtfu
 from bftrain_datasets.log.provenance import DoubtfulTime
 
 MOST_COUNTS: Final = 1 << 25  # busy-node counts; sixty years at one per minute
-READ_ALL: Final = "--cluster all or --cluster '*' reads all as one machine"
 _MOST_CLUSTERS: Final = 8  # maximum number of clusters listed in a message
 # Rejection reasons of jobs that may have used nodes
 MAY_HAVE_RUN: Final = frozenset({"bad_time", "bad_nodes", "no_nodes"})
@@ -78,10 +77,12 @@ class ClusterNames:
         names, wanted = sorted(self._first), self._wanted
         shown = ", ".join(names[:_MOST_CLUSTERS]) + (", ..." if len(names) > _MOST_CLUSTERS else "")
         if wanted is None and len(names) > 1:
-            fix = f"choose one with --cluster; {READ_ALL}"
+            fix = "choose one with --cluster; --cluster all or --cluster '*' reads all as one machine"
             raise BadInput(f"records of {len(names)} clusters: {shown}", where=self._first[names[-1]], fix=fix)
         if wanted in ALL_CLUSTERS and wanted in names and len(names) > 1:
-            raise BadInput(f"one of the clusters is called '{wanted}'", where="--cluster", fix=READ_ALL)
+            other = "all" if wanted == "*" else "'*'"
+            fix = f"--cluster {other} reads all as one machine"
+            raise BadInput(f"one of the clusters is called '{wanted}'", where="--cluster", fix=fix)
         if wanted and wanted not in ALL_CLUSTERS and wanted not in names:
             fix = suggestion(wanted, names[:_MOST_CLUSTERS])
             raise BadInput(f"no row is of the cluster '{wanted}'", where="--cluster", fix=fix)
@@ -135,7 +136,7 @@ class RecordIntake(FindingsTally):
 
     @property
     def node_names(self) -> tuple[str, ...]:
-        """The nodes used by jobs, or the nodes in the options."""
+        """The nodes named in the records, or in the options."""
         return tuple(self.sets.places)
 
     def begin_file(self, name: str) -> None:

@@ -185,7 +185,7 @@ def copied(tree: StateTree, into: StateTree | None) -> StateTree:
 
 
 def put_back(tree: StateTree, current: StateTree) -> StateTree | None:
-    """Copy ``tree`` into the tensors of ``current``; return the result, or ``None`` if their tensors differ in shape.
+    """Copy ``tree`` into the tensors of ``current``; return the result, or ``None`` if they are not alike.
 
     This needs no extra GPU memory, which may be full.
     """
@@ -195,7 +195,7 @@ def put_back(tree: StateTree, current: StateTree) -> StateTree | None:
         with torch.no_grad():
             for name, theirs in tree.tensors.items():
                 own = current.tensors[name]
-                if (own.data_ptr(), own.stride()) != (theirs.data_ptr(), theirs.stride()):  # received in place
+                if (own.data_ptr(), own.stride()) != (theirs.data_ptr(), theirs.stride()):  # else received in place
                     own.copy_(theirs)
     return StateTree(tree.plain, current.tensors)
 
@@ -209,7 +209,7 @@ def alike(one: StateTree, other: StateTree) -> bool:
 def _twin(tensor: Tensor, *, on_host: bool) -> Tensor:
     if not (on_host and tensor.device.type == "cuda"):
         return tensor.clone()
-    # Pinned memory lets the GPU write there asynchronously
+    # Pinned memory: the GPU writes there directly
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import pytest
 
-from bftrain import Availability
+from bftrain import Availability, SpeedCurve, TaskSpec, save_tasks
 from bftrain_elastic.errors import ElasticError
 from bftrain_elastic.manager import launchers
 from bftrain_elastic.tryout.try_script import TASK, ScriptTrial
@@ -300,3 +300,13 @@ def test_what_was_measured_is_saved_as_a_profile(bftrain: CommandLine, script: P
     assert profile["rate"] == list(figures["speed"].values()) == pytest.approx([320.0, 960.0])
     assert profile["grow_cost_s"] == pytest.approx(median(figures["cost_s"]["grow"]))
     assert f"--kind trials --profiles {path}" in ended.err
+
+
+def test_a_profile_does_not_replace_a_generated_task_file(bftrain: CommandLine, script: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tasks.toml"
+    save_tasks(
+        [TaskSpec(name="a", max_nodes=1, curve=SpeedCurve(nodes=(1,), rate=(1.0,)))], path, note="made by bftrain"
+    )
+    before = path.read_bytes()
+    ended = bftrain("train", script, "--nodes", "1:3", "--for", "1s", "--save-profile", path)
+    assert (ended.code, path.read_bytes()) == (2, before)
