@@ -205,7 +205,7 @@ class Journal:
     def keep(self, settings: Settings, snapshot: HarvesterSnapshot) -> None:
         """Store a ``snapshot`` after the last step, and the ``settings`` from there on.
 
-        Of the snapshots with unchanged settings, those among the last two of all are kept.
+        Delete older snapshots with unchanged settings, except the last two, the first and the cut point.
         """
         changed = settings != self.settings_now
         row = (self._step, wire.encode(settings).decode(), changed, wire.encode(snapshot).decode())
@@ -220,7 +220,7 @@ class Journal:
         self._closed = self._step if changed else self._closed
 
     def cut_point(self) -> int:
-        """Return the last step that can be removed, 0 for none; its snapshot is kept from now on."""
+        """Return the oldest step to cut after, 0 for none; its snapshot is kept from now on."""
         select = "SELECT step FROM standing WHERE NOT changed AND step > ? AND step < ? ORDER BY step LIMIT 1"
         found = self.rows(select, (self.first, self._step)) if self.has_table("standing") else []
         self._next = int(found[0][0]) if found else 0

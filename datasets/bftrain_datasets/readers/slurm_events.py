@@ -62,7 +62,7 @@ def _rows(file: RawFile) -> Iterator[tuple[int, Mapping[str, str]]]:
 
 def _add_outage(cells: Mapping[str, str], intake: RecordIntake) -> None:
     """Record the outage of nodes; skip events that name no node, which describe the cluster size."""
-    if STATE not in cells:
+    if not cells.keys() >= NEEDED:
         raise SkippedRow("malformed")
     nodes, cluster = cells.get(NODE, "").strip(), cells.get(CLUSTER, "")
     if cluster and intake.is_other_cluster(cluster):
@@ -78,6 +78,6 @@ def _add_outage(cells: Mapping[str, str], intake: RecordIntake) -> None:
         names = expand(nodes)
     except ValueError as error:
         raise SkippedRow("bad_nodes") from error
-    # Events may overlap and are cleared separately
+    # A reason per event: overlapping outages end independently
     intake.outages.add(names, start_s, end_s, why=f"event {intake.place()}")
     intake.use()

@@ -72,8 +72,8 @@ class ClusterShape:
             ("gangs", self.gangs and all(1 <= gang <= MOST_NODES for gang in self.gangs), _WHOLE),
             ("gangs", all(0 <= share < math.inf for share in shares) and sum(shares) > 0, _SHARES),
             ("deadlines", all(0 < multiple < math.inf for multiple in self.deadlines), "must be multiples above 0"),
-            ("burst_size", self.burst_size >= 1, "must be a count"),
-            ("users", self.users >= 0, "must be a count"),
+            ("burst_size", self.burst_size >= 1, "must be at least 1"),
+            ("users", self.users >= 0, "must be at least 0"),
         )
         for name, fine, what in checks:
             if not fine:

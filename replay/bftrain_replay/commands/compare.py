@@ -83,7 +83,7 @@ def _words(found: Comparison, *, difference: bool) -> RenderableType:
         groups.append((words(group.title), rows))
     differences = [
         FigureRow(name.removeprefix("settings."), list(map(text_formats.setting, values)))
-        for name, values in found.making.differs.items()
+        for name, values in found.settings.differs.items()
     ]
     return Group(
         *([Text(f"Compared because of --force, though {found.forced}\n")] if found.forced else []),
@@ -98,7 +98,7 @@ def _words(found: Comparison, *, difference: bool) -> RenderableType:
 def _same(found: Comparison) -> Iterator[tuple[str, str]]:
     from bftrain_replay.comparing.compared_run import usual_settings
 
-    same = found.making.same
+    same = found.settings.same
     for name in ("log", "tasks"):
         if name in same:
             yield name, str(same[name])
@@ -107,7 +107,7 @@ def _same(found: Comparison) -> Iterator[tuple[str, str]]:
     usual = usual_settings(found.sides[0])
     settings = {name.removeprefix("settings."): value for name, value in same.items() if name.startswith("settings.")}
     set_so = [f"{name} = {text_formats.setting(value)}" for name, value in settings.items() if value != usual.get(name)]
-    differing = any(name.startswith("settings.") for name in found.making.differs)
+    differing = any(name.startswith("settings.") for name in found.settings.differs)
     rest = f"{'the other' if differing or set_so else 'all'} settings as by default"
     yield "settings", "; ".join([*set_so, rest])
     start = "versions."

@@ -89,7 +89,7 @@ class ComparedReplays:
 
     sides: tuple[ComparedRun, ...]
     groups: tuple[FigureGroup, ...]
-    making: SettingDifference
+    settings: SettingDifference
     notes: tuple[str, ...] = ()
     forced: str = ""
 

@@ -115,19 +115,19 @@ class SettingDifference:
     same: Mapping[str, Any]
 
 
-def making_of(sides: Sequence[ComparedRun]) -> SettingDifference:
+def settings_of(sides: Sequence[ComparedRun]) -> SettingDifference:
     """Compare the settings, inputs, baselines and versions of all replays."""
     # Replays and rounds have different settings, whose defaults need no mention
     mixed = len({side.in_rounds for side in sides}) > 1
-    makings = [dict(_settings_of(side, whole=not mixed)) for side in sides]
+    described = [dict(_settings_of(side, whole=not mixed)) for side in sides]
     if same_tasks(sides):
-        for making in makings:  # ignores file names: equal tasks are the same input
-            making["tasks"] = makings[0]["tasks"]
+        for one in described:  # ignores file names: equal tasks are the same input
+            one["tasks"] = described[0]["tasks"]
     if len(set(map(_nodes_of, sides))) == 1:
-        for making in makings:
-            making["log"] = makings[0]["log"]
-    names = list(dict.fromkeys(name for making in makings for name in making))
-    rows = {name: tuple(making.get(name) for making in makings) for name in names}
+        for one in described:
+            one["log"] = described[0]["log"]
+    names = list(dict.fromkeys(name for one in described for name in one))
+    rows = {name: tuple(one.get(name) for one in described) for name in names}
     same = {name: values[0] for name, values in rows.items() if all(value == values[0] for value in values)}
     return SettingDifference(differs={name: values for name, values in rows.items() if name not in same}, same=same)
 

@@ -60,8 +60,8 @@ class Comparison(ShortRepr, ComparedReplays):
                 }
                 for figure in self.figures
             },
-            "differs": {name: list(values) for name, values in self.making.differs.items()},
-            "same": dict(self.making.same),
+            "differs": {name: list(values) for name, values in self.settings.differs.items()},
+            "same": dict(self.settings.same),
             "notes": list(self.notes),
             "forced": self.forced or None,
         }
@@ -101,7 +101,7 @@ def compare(
     """
     given = _one_by_one(replays)
     if len(given) < 2:  # noqa: PLR2004 - fewer are no comparison
-        raise UsageError("only one replay", fix="name the folders of two or more")
+        raise UsageError("fewer than two replays", fix="name the folders of two or more")
     sides = _sides(given, labels)
     hindrance = "; ".join(compared_run.hindrances(sides))
     if hindrance and not force:
@@ -114,7 +114,7 @@ def compare(
     return Comparison(
         sides=sides,
         groups=groups,
-        making=compared_run.making_of(sides),
+        settings=compared_run.settings_of(sides),
         notes=(*_notes(sides), *_notes_on_u(sides), *_few_common_tasks(sides, groups)),
         forced=hindrance,
     )

@@ -52,7 +52,7 @@ def page(comparison: ComparedReplays) -> HtmlPage:
             "sides": len(sides),
             "key": key,
             "figures": _figures(comparison),
-            **_making(comparison.making, comparison.labels),
+            **_settings(comparison.settings, comparison.labels),
         },
         static_command="bftrain compare DIR DIR -o FILE.html --static",
     )
@@ -196,14 +196,14 @@ def _harvest_card(side: ComparedRun, words: Callable[[str], str]) -> tuple[str, 
     return side.label, text_formats.large(summary["harvested"]), note
 
 
-def _making(making: SettingDifference, labels: Sequence[str]) -> dict[str, HtmlTable | None]:
+def _settings(found: SettingDifference, labels: Sequence[str]) -> dict[str, HtmlTable | None]:
     """Return the tables of different and of equal settings, inputs and versions."""
 
     def label(name: str) -> str:
         return name.removeprefix("settings.").replace("versions.", "version of ")
 
-    differs = [(label(name), *map(text_formats.setting, values)) for name, values in making.differs.items()]
-    same = [(label(name), text_formats.setting(value)) for name, value in making.same.items()]
+    differs = [(label(name), *map(text_formats.setting, values)) for name, values in found.differs.items()]
+    same = [(label(name), text_formats.setting(value)) for name, value in found.same.items()]
     headings, folded = ("what differs", *labels), "Equal in all"
     return {
         "differs": HtmlTable(label="What differs", headings=headings, rows=differs, css="plain") if differs else None,

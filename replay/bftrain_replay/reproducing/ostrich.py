@@ -1,6 +1,6 @@
 """OStrich's figures (Emeras et al., PPAM 2013, and its simulator): stretch of campaigns compared with fair share.
 
-Jobs are scheduled as in the authors' simulator: run times are known, every job runs for a minute or longer, and
+Logs are scheduled as in the authors' simulator: run times are known, every job runs for a minute or longer, and
 backfilling plans 24 hours ahead every 5 minutes.
 """
 

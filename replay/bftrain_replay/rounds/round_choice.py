@@ -77,11 +77,11 @@ class RoundChoice:
         self.use_orders(1)
         return order
 
-    def fills_one_kind(self, kind: Ints) -> bool:
-        """Return whether tasks on these kinds, if all tasks run, have the same ones in the next round."""
+    def keeps_kinds(self, kind: Ints) -> bool:
+        """Return whether the next round assigns the same kinds, given that all tasks run on these."""
         if self._kinds == 1:
             return True
-        # While all tasks have room on the first kind filled
+        # Gavel fills the first kind first: tasks that all fit there stay
         return self._leftovers_by_kind and self._kind_order == LISTED and not kind.any()
 
     def choose(self, contenders: CompetingTasks) -> tuple[Ints, Ints]:
@@ -222,10 +222,10 @@ class RoundChoice:
         return given
 
     def _by_task_and_kind(self, given: Floats, contenders: CompetingTasks) -> tuple[Ints, Ints]:
-        """Order wishes by priority; break ties by arrival, then by the task's faster kind.
+        """Order wishes by kind if kinds have an order, then by priority and arrival, then by the task's faster kind.
 
-        Negative priorities rank last, as they use nodes that would be idle: kind by kind with Gavel's conventions,
-        otherwise after the other wishes for all kinds.
+        Negative priorities use nodes that would be idle. They rank last: within their kind with Gavel's conventions,
+        otherwise after the wishes for all kinds.
         """
         if self._kind_order != BY_PRIORITY:
             count = given.shape[1]

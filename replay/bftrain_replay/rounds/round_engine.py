@@ -496,7 +496,7 @@ class RoundEngine:
         ``needs`` are the rounds of ``length_s`` that each task needs. As in Gavel, the round in which a task finishes
         may be shorter than the rounds before.
         """
-        all_run = run.size == self._here.size and self._chooser.fills_one_kind(kind) and not self._asks_always
+        all_run = run.size == self._here.size and self._chooser.keeps_kinds(kind) and not self._asks_always
         alike = self._steady or all_run or not self._holders.count.any()
         if not alike or self._phases.any or self._beliefs.teaches(run, kind):
             return 1

@@ -47,8 +47,8 @@ _MARGIN: Final = 1e-9  # relative: tolerance of the linear solver
 class HarvestBound(msgspec.Struct, frozen=True, kw_only=True):
     """The bound in samples.
 
-    ``one_each_samples`` is the harvest of identical tasks if each idle node trained a separate task, at its smallest
-    size, without costs; ``None`` for different tasks. The difference is the cost of the cap on competing tasks.
+    ``one_each_samples`` is the harvest if all idle nodes trained identical tasks of the smallest size, without costs;
+    ``None`` for different tasks or node kinds. The difference comes from the cap on competing tasks, or their work.
     """
 
     bound_samples: float
@@ -118,8 +118,8 @@ class _Pool(msgspec.Struct, frozen=True):
 def harvest_bound(log: EventLog, tasks: Sequence[TaskSpec], most: int, *, mixed: bool = True) -> HarvestBound | None:
     """Return the bound for up to ``most`` competing tasks on the idle nodes of ``log``.
 
-    Return ``None`` if no harvest is possible, or without ``mixed`` if tasks or node kinds differ, which would take half
-    a second.
+    Return ``None`` without tasks or idle time, or without ``mixed`` if tasks or node kinds differ, which would take
+    half a second.
 
     >>> from bftrain_datasets.log.log_generator import sample_log
     >>> from bftrain_datasets.workloads.task_generators import SaturatingWorkload

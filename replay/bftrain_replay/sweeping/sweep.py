@@ -210,7 +210,7 @@ class SweepResult(ShortRepr, sweep_table.SweptPoints):
         return hashlib.sha256(wire.encode(cells)).hexdigest()
 
     def write(self, folder: Path | str, *, tables: str = CSV, overwrite: bool = False) -> None:
-        """Write the table, its inputs, and, where charts can be drawn, the page.
+        """Write the table, ``sweep.json`` and, where charts can be drawn, the page.
 
         A finished result of an unrelated sweep is replaced only with ``overwrite``.
         """

@@ -26,7 +26,7 @@ def test_replays_may_be_given_as_a_list(tmp_path: Path) -> None:
 
 def test_what_is_no_replay_is_named() -> None:
     done = bftrain.replay(LOG, TASKS)
-    with pytest.raises(UsageError, match="only one replay"):
+    with pytest.raises(UsageError, match="fewer than two replays"):
         bftrain.compare([done])
     with pytest.raises(UsageError, match=r"compare: a dict is not a replay \(give folders that bftrain replay wrote"):
         bftrain.compare([done, {}])  # type: ignore[list-item]  # that is its mistake

@@ -69,8 +69,8 @@ def test_figures_of_rounds_are_those_of_their_summaries(in_rounds: Callable[...,
     assert values(found, "preemptions") == tuple(each["preemptions"] for each in known)
     soonest = min(found.labels, key=dict(zip(found.labels, values(found, "time_to_finish_s.mean"), strict=True)).get)
     assert best(found, "time_to_finish_s.mean") == [soonest]
-    assert dict(found.making.differs) == {"settings.policy": ("fifo", "las")}
-    assert found.making.same["log"] == "cluster 4"
+    assert dict(found.settings.differs) == {"settings.policy": ("fifo", "las")}
+    assert found.settings.same["log"] == "cluster 4"
     names = {figure.name for figure in found.figures}
     assert not {"harvested", "efficiency", "rescales", "decide_ms.p50", "cost"} & names
     assert found.notes == ()
@@ -87,9 +87,9 @@ def test_rounds_and_a_replay_on_the_same_cluster(
     assert best(found, "time_to_finish_s.mean")
     assert values(found, "rescales")[0] is None
     assert values(found, "rounds")[1] is None
-    assert found.making.differs["settings.policy"] == ("las", None)
-    assert found.making.differs["settings.solver"] == (None, "exact")
-    assert "settings.horizon_s" not in found.making.differs  # it was not set
+    assert found.settings.differs["settings.policy"] == ("las", None)
+    assert found.settings.differs["settings.solver"] == (None, "exact")
+    assert "settings.horizon_s" not in found.settings.differs  # it was not set
     assert any("different rules (realistic, time shared in rounds)" in note for note in found.notes)
     found.write(tmp_path / "page.html")
     assert set(figures_of((tmp_path / "page.html").read_text())) >= {"finished", "used-2"}
@@ -128,7 +128,7 @@ def test_who_was_cut_off_earlier_is_not_held_against_the_others(
     shared = [in_rounds("all rounds"), in_rounds("cut rounds", "--until", 4020)]
     for folders, until_s, words in ((replays, 4000.0, "66.7 min"), (shared, 4020.0, "67 min")):
         found = compare(*folders)
-        assert found.making.differs == {"settings.until_s": (None, until_s)}
+        assert found.settings.differs == {"settings.until_s": (None, until_s)}
         assert not any(figure.best for figure in found.figures if not figure.name.startswith("decide"))
         (said,) = (note for note in found.notes if note.endswith("none is marked as best"))
         assert f"({found.labels[0]}: no bound, {found.labels[1]}: {words})" in said
@@ -137,8 +137,8 @@ def test_who_was_cut_off_earlier_is_not_held_against_the_others(
 
 def test_times_to_end_that_no_replay_reached_and_equal_ones_hinder_nothing(replayed: Callable[..., Path]) -> None:
     late = compare(replayed("all"), replayed("late", "--until", 1e7, "--max-tasks", 1))
-    assert late.making.differs["settings.until_s"] == (None, 1e7)
+    assert late.settings.differs["settings.until_s"] == (None, 1e7)
     assert best(late, "makespan_s") == ["all"]
     cut = compare(replayed("cut", "--until", 4000), replayed("cut one", "--until", 4000, "--max-tasks", 1))
     assert best(cut, "harvested")
-    assert cut.making.same["settings.until_s"] == 4000.0
+    assert cut.settings.same["settings.until_s"] == 4000.0

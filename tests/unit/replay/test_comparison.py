@@ -124,7 +124,7 @@ def test_different_parts_of_a_log_are_refused_too(make: Callable[..., Path], par
 def test_the_same_part_may_be_written_in_two_ways(make: Callable[..., Path]) -> None:
     found = compare(make("all"), make("spelled", window="1000000:1001000", nodes="a,b,c,d,e,f"))
     assert found.forced == ""
-    assert {"settings.window", "settings.nodes"} <= set(found.making.differs)
+    assert {"settings.window", "settings.nodes"} <= set(found.settings.differs)
 
 
 def test_different_tasks_and_rules_are_said_and_nothing_is_best(make: Callable[..., Path]) -> None:
@@ -135,7 +135,7 @@ def test_different_tasks_and_rules_are_said_and_nothing_is_best(make: Callable[.
     assert found.notes[2].startswith("they follow different rules (published, realistic)")
     assert values(found, "tasks") == (4, 2, 4)
     assert not any(figure.best for figure in found.figures if not figure.name.startswith("decide_ms"))
-    assert "tasks" in found.making.differs
+    assert "tasks" in found.settings.differs
 
 
 def test_a_replay_whose_tasks_ran_out_does_not_look_better_than_one_that_harvested_more(
@@ -177,7 +177,7 @@ def test_where_the_tasks_ran_out_and_harvests_are_equal_finish_times_are_compare
 
 
 def test_one_replay_is_no_comparison(make: Callable[..., Path]) -> None:
-    with pytest.raises(UsageError, match="only one replay"):
+    with pytest.raises(UsageError, match="fewer than two replays"):
         compare(make("alone"))
 
 

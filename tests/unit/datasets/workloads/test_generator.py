@@ -160,8 +160,8 @@ def test_generated_jobs_survive_their_file(tmp_path: Path, suffix: str) -> None:
         ({"gangs": {1: -1.0, 2: 2.0}}, "gangs: must have shares that are not negative"),
         ({"gangs": {1: 0.0}}, "gangs: must have shares"),
         ({"deadlines": (1.0, 0.0)}, "deadlines: must be multiples above 0"),
-        ({"burst_size": 0}, "burst_size: must be a count"),
-        ({"users": -1}, "users: must be a count"),
+        ({"burst_size": 0}, "burst_size: must be at least 1"),
+        ({"users": -1}, "users: must be at least 0"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(options: dict[str, Any], says: str) -> None:
