@@ -26,7 +26,7 @@ REPLAY: Final = "replay"  # the table with the settings that only replays have; 
 class Settings(Mapped, frozen=True, kw_only=True):
     """Settings of decisions. The same settings and events always lead to the same decisions.
 
-    ``entities`` are the users with a weight or a quota; other users have weight 1 and no quota.
+    ``entities`` are the users with a weight or a quota; other users have weight 1.
     ``prices`` are node prices by kind (default: 1). A shares file sets both (docs/reference/objectives.md). ``racks``
     are the node sets of racks; ``*`` is the number of trailing numbers in node names that do not belong to the rack.
     """
@@ -39,7 +39,7 @@ class Settings(Mapped, frozen=True, kw_only=True):
     admission: Annotated[str, Option("Rule for the tasks that compete")] = "first-come"
     placement: Annotated[
         str,
-        Option("Rule for the choice of nodes; auto: neighbours, with racks consolidated, by published rules grouped"),
+        Option("Rule for the choice of nodes; auto: neighbours; with racks: consolidated; by published rules: grouped"),
     ] = AUTO
     horizon_s: Annotated[
         float | str,
@@ -48,7 +48,7 @@ class Settings(Mapped, frozen=True, kw_only=True):
         ),
     ] = AUTO
     turn_s: Annotated[
-        float, Option("Fair objectives: seconds a task keeps its nodes after a start", at_least=0.0, rare=True)
+        float, Option("Fair objectives: seconds of a turn, plus twice a start's cost", at_least=0.0, rare=True)
     ] = 20.0
     max_tasks: Annotated[int, Option("Maximum number of competing tasks", at_least=1)] = 35
     solver_deadline_s: Annotated[float, Option("Solver timeout in seconds", above=0.0, rare=True)] = 10.0

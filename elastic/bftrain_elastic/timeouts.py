@@ -53,20 +53,20 @@ class Timeouts:
     together_s: float = 60.0  # nodes whose agents started within this time joined together
 
     # Start and end of a task
-    absence_s: float = 45.0  # a task waits for the agents of a former manager, which keep their workers no longer
+    absence_s: float = 45.0  # a task waits for a former manager's agents; by default these stop workers sooner
     company_s: float = 5.0  # ready or adopted workers wait for the rest of their group
     farewell_s: float = 5.0  # the other ranks have this time to finish after the first one
     epilogue_s: float = 300.0  # a rank may evaluate or save after it reported that it is done
     least_start_s: float = 120.0  # the shortest limit of a program's start-up
     least_write_s: float = 60.0  # the shortest extra time of a worker that writes the state before it exits
     silent_command_s: float = 10.0  # age at which a silent command counts as running
-    broken_grace_s: float = 2.0  # processes of a broken group have this time to exit: it needs no agreement
+    broken_grace_s: float = 2.0  # processes of a broken group have this time to exit, not ``stop_grace_s``
 
     # Groups of a task
     repeat_s: float = 2.0  # an ignored order to gather is repeated
     abort_s: float = 0.5  # time from a member's death to cutting the other members' connections
     stalled_s: float = 5.0  # members have this time to leave a stalled group
-    hang_s: float = 60.0  # a member that has not left a broken group by then never will
+    hang_s: float = 60.0  # the shortest limit for a member to leave a broken group
     retry_s: float = 0.25  # delay before a lost group is formed again; doubles each time
     longest_retry_s: float = 8.0
     growth_retry_s: float = 10.0  # delay before a failed growth is retried; doubles each time

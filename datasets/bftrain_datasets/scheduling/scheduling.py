@@ -73,7 +73,7 @@ def place(schedule: JobSchedule, per_node: int = 1) -> tuple[EventLog, list[str]
     """Assign the first free nodes to every job at its start.
 
     Return the log of idle nodes, in seconds since the first submission, and the node set of each job, "" if it never
-    started. With shared nodes, processors are assigned, ``per_node`` on each node, and a node is idle while all its
+    ran. With shared nodes, processors are assigned, ``per_node`` on each node, and a node is idle while all its
     processors are free.
     """
     count = schedule.nodes // per_node

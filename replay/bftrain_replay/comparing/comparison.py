@@ -159,7 +159,7 @@ def _notes(sides: Sequence[ComparedRun]) -> Iterator[str]:
             covered = text_formats.duration(summary["simulated_s"])
             why = summary["ended"] if side.in_rounds else "interrupted"
             ended = "was interrupted" if why == "interrupted" else f"ended early ({why})"
-            yield f"{side.label} {ended}: its figures are not final, and cover {covered} of the log"
+            yield f"{side.label} {ended}: its figures are not final, and cover only {covered}"
         if not side.in_rounds:
             counts = (summary.get(name, {}) for name in ("fallback_causes", "decided_by"))
             decided = sentence(summary["solver"], summary["decisions"], *counts)

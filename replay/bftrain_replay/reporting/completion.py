@@ -39,7 +39,7 @@ def completion_parts(run: Run) -> dict[str, HtmlTable | None]:
             cells = (figure.format(summary[name][part]) for part in parts)
             label = run.words(figure.label.removesuffix(", mean"))
             rows.append((label, *cells, text_formats.count(summary[name]["count"])))
-    headings = ("", *(PARTS[part] for part in parts), "of tasks")
+    headings = ("", *(PARTS[part] for part in parts), "tasks")
     spreads = HtmlTable(label="How long tasks took", headings=headings, rows=rows, css="compare")
     return {"spreads": spreads, "users": user_table(summary["users"], run.node)}
 

@@ -44,7 +44,7 @@ def idle_lengths(run: Run) -> ChartFigure | None:
         name="pieces",
         title=f"How long {run.node}s stayed idle",
         says=says,
-        caption=f"Grey: share of the idle fragments with this length. Blue: their share of the idle {run.node}-time.",
+        caption=f"Grey: share of the idle periods with this length. Blue: their share of the idle {run.node}-time.",
         height=240,
         spec={
             "data": {"values": rows},

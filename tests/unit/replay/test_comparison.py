@@ -160,7 +160,7 @@ def test_a_replay_whose_tasks_ran_out_does_not_look_better_than_one_that_harvest
 
 def test_interrupted_replays_are_named_with_what_they_cover(make: Callable[..., Path]) -> None:
     found = compare(make("whole"), make("part", watch=lambda _name, simulated_s, _decisions: simulated_s < 150.0))
-    assert found.notes[0] == "part was interrupted: its figures are not final, and cover 2.5 min of the log"
+    assert found.notes[0] == "part was interrupted: its figures are not final, and cover only 2.5 min"
     assert values(found, "simulated_s") == (1000.0, 150.0)
     assert values(found, "efficiency")[1] is None
     assert best(found, "harvested") == []
