@@ -226,7 +226,7 @@ class TrainingPhases:
         self._gangs = gangs
         self._phases = [table.get(model_of(spec.name), ()) for spec in gangs.specs]
         for spec, phases in zip(gangs.specs, self._phases, strict=True):
-            if phases and spec.curves:
+            if phases and spec.curves and any(gangs.kinds):
                 what, fix = "has speeds by kind of nodes, and phases have none", "give it one curve, or omit phases"
                 raise BadInput(what, where=f"task '{spec.name}'", fix=fix)
         self._number = np.full(len(gangs), -1, dtype=np.intp)
