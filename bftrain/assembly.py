@@ -28,7 +28,7 @@ from bftrain.values.sharing import Shares, SharingProblem, SharingTask
 from bftrain.values.solution import Limits, Solution
 from bftrain.values.table import ValueTable
 
-# Costs stay as tasks state them, unlike with a horizon of auto; the cost of an unfinished start is at most half of it
+# A fixed horizon keeps the tasks' costs (auto fits them); live runs raise a start's cost to at most half the horizon
 _ROUNDS_HORIZON_S: Final = 86_400.0
 
 

@@ -205,7 +205,7 @@ class StatusStream:
         if len(self._watchers) >= WATCHERS:
             raise NotNow(f"{WATCHERS} watch already", fix="close a page, or wait")
         if not caller.operator and sum(one.caller.uid == caller.uid for one in self._watchers) >= _STREAMS_PER_USER:
-            raise NotNow(f"you watch {_STREAMS_PER_USER} times already", fix="close a page, or wait")
+            raise NotNow(f"you have {_STREAMS_PER_USER} open streams already", fix="close a page, or wait")
         return self._updates(_Watcher(caller, span_s), most)
 
     async def _updates(self, watcher: _Watcher, most: int) -> AsyncGenerator[bytes, None]:

@@ -444,7 +444,8 @@ _SUMS: Final = {
 def usage(by: str, since: float | None, client: Client, out: Output, *, as_csv: bool) -> None:
     """List used node-hours, GPU-hours and samples of your tasks; operators see those of all users.
 
-    Days are those of the live run's time zone. GPU-hours and energy follow from [usage] in the site's settings.
+    Days are those of the live run's time zone. [usage] of the site's settings sets watts and GPUs (default: the
+    scheduler's GPU counts).
     """
     day = "" if since is None else datetime.fromtimestamp(since).astimezone().date().isoformat()
     rows = client.usage(by, day)

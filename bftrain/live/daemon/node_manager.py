@@ -61,7 +61,7 @@ class NodeManager:
                 await self._scheduler.check(agent)
 
     def run(self, agent: AgentOrder) -> None:
-        """Listen to the scheduler, and poll it now and then."""
+        """Run the scheduler: it posts reports, and keeps agents on idle nodes."""
         self._start(keep_running(lambda: self._scheduler.run(self.news, agent), self._broke))
 
     def open(self) -> None:
@@ -111,14 +111,14 @@ class NodeManager:
             self._soon = self._loop.call_soon(self._changed)
 
     def want(self, nodes: int, drained: frozenset[str], by_kind: Mapping[str, int]) -> None:
-        """Report the number of usable nodes to the scheduler, in total and by kind."""
+        """Report to the scheduler how many nodes tasks can use, in total and by kind."""
         if not self._closed and (nodes, drained, by_kind) != self._wanted:
             self._wanted = (nodes, drained, by_kind)
             self._scheduler.want_kinds(by_kind)
             self._scheduler.want(nodes, drained)
 
     def leave_drained(self, pool: frozenset[str]) -> None:
-        """Leave nodes drained by the scheduler, and use other ones; called at intervals."""
+        """Leave nodes while the scheduler drains them, then use them again; called at intervals."""
         off = self._scheduler.to_leave()
         if not self._closed and off != self.node_tracker.to_leave:
             self.node_tracker.to_leave = off

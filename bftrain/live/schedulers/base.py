@@ -196,7 +196,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def want(self, nodes: int, without: Collection[str] = ()) -> None:
-        """Set the number of usable nodes, and the nodes to avoid (drained); called again on each change.
+        """Set how many nodes tasks can use, and the nodes to avoid (drained); called again on each change.
 
         Default before the first call: unlimited. It takes back no nodes: ``give_back`` does.
         """
@@ -221,7 +221,7 @@ class Scheduler(ABC):
         return (fine("scheduler", f"'{self.name}' accepts the settings"),)
 
     def want_kinds(self, by_kind: Mapping[str, int]) -> None:  # noqa: B027 - optional
-        """Set the number of usable nodes of each kind; called before ``want``."""
+        """Set how many nodes of each kind tasks can use; called before ``want``."""
 
     def hint(self) -> None:  # noqa: B027 - optional
         """Handle the arrival or exit of an agent: a good time to poll."""
@@ -404,7 +404,7 @@ class SchedulerPools(Scheduler):
         return frozenset().union(*(pool.nodes for pool in self.pools)) if all(one.heard for one in self.pools) else None
 
     def want_kinds(self, by_kind: Mapping[str, int]) -> None:
-        """Set the number of usable nodes of each kind; other kinds are limited by the total only."""
+        """Set how many nodes of each kind tasks can use; other kinds are limited by the total only."""
         self._by_kind = by_kind
 
     def want(self, nodes: int, without: Collection[str] = ()) -> None:

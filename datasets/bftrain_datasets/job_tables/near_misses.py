@@ -27,7 +27,7 @@ _UNSUPPORTED: Final = ", which is not supported"
 _OTHER_FILES: Final = (
     (r"(?=.*\bJOBID\b)(?=.*\bST\b).*NODELIST\(REASON\)", f"output of squeue{_OF_NOW}", _SACCT),
     (r"(?=.*\bJOBID\b)(?=.*\bSTAT\b).*\bFROM_HOST\b", f"output of bjobs{_OF_NOW}", _LSF),
-    (r"job-ID +prior\b.*\bstate\b", f"output of qstat{_OF_NOW}", "import the file accounting of Grid Engine"),
+    (r"job-ID +prior\b.*\bstate\b", f"output of qstat{_OF_NOW}", "import Grid Engine's accounting file"),
     (r"Job id\b.*\bTime Use S\b", f"output of qstat{_OF_NOW}", _PBS),
     (r"---+ [- ]+$", "columns cut to a width", "print them with --parsable2 (-P)"),
     (r"<\?xml", f"XML{_UNSUPPORTED}", "convert it to JSON or CSV, or import the scheduler's own files"),

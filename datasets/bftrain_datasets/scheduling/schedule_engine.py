@@ -39,10 +39,10 @@ class ScheduleEnd(StrEnum):
 class JobSchedule:
     """The outcome of the jobs. Times are seconds since the first submission, infinite if the event did not happen.
 
-    ``nodes`` counts processors if nodes are shared. ``first_planned_s`` is each job's estimated run time at submission,
-    ``prolonged`` the number of times it exceeded its estimate. ``promised_s`` is the first promised start, ``overtook``
-    whether it started before an earlier submitted job. ``refused`` lists jobs larger than the machine, ``most_waiting``
-    is the longest queue.
+    ``nodes`` counts processors if nodes are shared. ``first_estimate_s`` is each job's estimated run time at
+    submission, ``prolonged`` the number of times it exceeded its estimate. ``promised_s`` is the first promised start,
+    ``overtook`` whether it started before an earlier submitted job. ``refused`` lists jobs larger than the machine,
+    ``most_waiting`` is the longest queue.
     """
 
     jobs: SubmittedJobs
@@ -50,7 +50,7 @@ class JobSchedule:
     end_s: float
     ended: ScheduleEnd
     start_s: Sequence[float]
-    first_planned_s: Sequence[float]
+    first_estimate_s: Sequence[float]
     prolonged: Sequence[int]
     promised_s: Sequence[float]
     overtook: Sequence[bool]
@@ -86,7 +86,7 @@ class ScheduleEngine:
         self._ends: list[tuple[float, int]] = []
         self._overruns: list[tuple[float, int]] = []
         self._prolonged = array("i", [0]) * len(jobs)
-        self._first_planned_s = array("d", [NEVER]) * len(jobs)
+        self._first_estimate_s = array("d", [NEVER]) * len(jobs)
         self._overtook = bytearray(len(jobs))
         self._backlog = 0.0  # waiting node-seconds
         self._done = self._most_waiting = 0
@@ -122,7 +122,7 @@ class ScheduleEngine:
             end_s=end_s,
             ended=ended,
             start_s=cluster.start_s,
-            first_planned_s=self._first_planned_s,
+            first_estimate_s=self._first_estimate_s,
             prolonged=self._prolonged,
             promised_s=[promises.get(job, math.inf) for job in range(len(self._jobs))],
             overtook=[bool(each) for each in self._overtook],
@@ -155,7 +155,7 @@ class ScheduleEngine:
             self._next += 1
             if jobs.size[job] > cluster.nodes:
                 continue
-            planned_s = self._first_planned_s[job] = self._known_run_s[job]
+            planned_s = self._first_estimate_s[job] = self._known_run_s[job]
             cluster.submit(job, planned_s)
             self._campaigns.submitted(job, planned_s)
             self._backlog += jobs.size[job] * jobs.run_s[job]

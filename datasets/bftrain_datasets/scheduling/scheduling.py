@@ -57,7 +57,7 @@ NOT_ARRIVED: Final = "not_arrived"
 REFUSED: Final = "refused"
 STATES: Final = (DONE, RUNNING, WAITING, NOT_ARRIVED, REFUSED)
 
-LEAST_S: Final = 10.0  # lower bound of a campaign's own time
+LEAST_S: Final = 10.0  # lower bound of a campaign's least_s, the divisor of its stretch
 BOUNDED_S: Final = 10.0  # lower bound of run times in bounded slowdowns
 ROUNDING: Final = 1e-9  # relative tolerance; the two sides of a comparison are sums of different numbers
 _LATE_S: Final = 1e-6  # smaller differences are rounding
@@ -238,7 +238,7 @@ def _state(schedule: JobSchedule, job: int, end_s: float) -> str:
         return REFUSED
     if not math.isinf(schedule.start_s[job]):
         return RUNNING if math.isnan(end_s) else DONE
-    return NOT_ARRIVED if math.isinf(schedule.first_planned_s[job]) else WAITING
+    return NOT_ARRIVED if math.isinf(schedule.first_estimate_s[job]) else WAITING
 
 
 def held_s(schedule: JobSchedule) -> float:
@@ -349,7 +349,7 @@ def figures(schedule: JobSchedule) -> CampaignFigures:
     own longest job.
     """
     campaigns, count = schedule.campaigns, len(schedule.campaigns)
-    taken = np.isfinite(schedule.first_planned_s)  # submitted jobs, except those larger than the machine
+    taken = np.isfinite(schedule.first_estimate_s)  # submitted jobs, except those larger than the machine
     run_s, of = np.array(schedule.jobs.run_s)[taken], np.array(campaigns.of, dtype=np.int64)
     number, user = of[taken], np.array(campaigns.user, dtype=np.int64)
     arrived = np.bincount(number, minlength=count)
@@ -525,7 +525,7 @@ def jobs_table(result: ScheduleResult) -> Table:
         "wait_s": _cells(figures.wait_s),
         "run_s": list(jobs.run_s),
         "limit_s": _cells(np.array(jobs.limit_s)),
-        "planned_s": _cells(np.array(schedule.first_planned_s)),
+        "planned_s": _cells(np.array(schedule.first_estimate_s)),
         "procs": list(jobs.procs),
         "size": list(jobs.size),
         "slowdown": _cells(figures.slowdown),
@@ -559,7 +559,7 @@ def utilisation_table(result: ScheduleResult) -> Table:
     """Return the state after each time with job arrivals, starts or ends, one row per time."""
     schedule, jobs, figures = result.schedule, result.workload.jobs, result.jobs
     size = np.array(jobs.size)
-    arrived = np.isfinite(schedule.first_planned_s)
+    arrived = np.isfinite(schedule.first_estimate_s)
     started, ended = np.isfinite(figures.start_s), np.isfinite(figures.end_s)
     one = np.ones(len(jobs), dtype=np.int64)
     none = np.zeros(len(jobs), dtype=np.int64)

@@ -4,10 +4,11 @@ It relays messages, and starts and stops workers through two prefork servers: on
 modules, and one for scripts, which imports torch when the first script is expected. If the site lends memory, a copy
 server keeps copies of the states of tasks on other nodes.
 
-On SIGTERM the agent tells the manager that it leaves, kills all processes it started, and exits. With a grace period it
+On SIGTERM the agent kills all processes it started, tells the manager that it leaves, and exits. With a grace period it
 announces its exit first, and exits after its last worker or at the deadline. If the agent dies, its prefork servers
-kill the workers. If the manager is gone for long, the agent exits; until then workers continue, and the agent keeps
-their records for the next manager. An agent with infinite patience stays and waits for the next manager.
+kill the workers. If the manager is gone for long, the agent exits. Until then workers continue, unless
+``Welcome.keep_s`` ends them, and the agent keeps their records for the next manager. An agent with infinite patience
+stays and waits for the next manager.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ class NodeAgent:
             self._on_notice(name)
 
     def _on_notice(self, why: str) -> None:
-        """Leave immediately, or report the remaining time to the manager and the workers."""
+        """Leave immediately, or start the grace period and report it to the manager."""
         if self._settings.grace_s <= 0:
             self._departure.reason = why
         elif not self._departure.announced:

@@ -1,9 +1,9 @@
 """A prefork server: imports slow modules once, then forks workers that start immediately.
 
-An agent has a server for commands, without imports, and with ``--preload`` one for scripts. A prefork server is the
-parent of its workers and takes orders from its agent. It adopts orphans. When the agent exits, it kills all remaining
-processes and exits. It does the same when the agent is silent for so long that the manager gives the node up and may
-start the workers elsewhere.
+An agent has a server for commands, without imports, and one for scripts unless ``--preload`` is empty. A prefork server
+is the parent of its workers and takes orders from its agent. It adopts orphans. When the agent exits, it kills all
+remaining processes and exits. It does the same when the agent is silent for so long that the manager gives the node up
+and may start the workers elsewhere.
 
 Schedulers signal all processes of a node. A prefork server survives these signals, because its workers would die with
 it, and reports them to its agent.

@@ -48,8 +48,9 @@ def report(
 
     Call it on every worker with the ``loss`` of its share: under :func:`run` the mean over all workers is reported.
     ``step`` is the script's own step number (default: one more than before). ``noise_scale`` is the gradients' current
-    noise scale in samples, for objectives that choose batches; the first worker's value counts. If
-    sending fails (the agent is gone, a value is impossible), ``report`` warns, and the step is unreported.
+    noise scale in samples, for objectives that choose batches; the first worker's value counts.
+    ``report`` raises no error if sending fails (the agent is gone, a value is impossible): it warns, and the step is
+    unreported.
 
     >>> from bftrain_elastic import report
     >>> report(samples=256, loss=0.7)

@@ -32,8 +32,8 @@ from bftrain_solvers.answers import DeadlinePassed
 from bftrain_solvers.arrays import Floats, Integers
 from bftrain_solvers.knapsack.best_sizes import best_sizes
 
-OTHERS: Final = "with other tasks at the same levels"
-_NOT_COMPARED: Final = "out of time: other plans with the same levels were not compared"
+OTHERS: Final = "with other tasks that are equally badly off"
+_NOT_COMPARED: Final = "out of time: other, equally fair plans were not compared"
 _UNSURE: Final = "ties between equally badly-off tasks were broken by a fixed rule, because a search would take long"
 _WORTH_TELLING: Final = 1e-9  # relative
 _ROUNDING: Final = 1e-12  # relative; some thousand times the rounding error of a few operations

@@ -180,7 +180,7 @@ async def test_no_user_keeps_the_others_from_looking(tmp_path: Path) -> None:
         streams = [inside.service.watch.updates(ann, 600.0, 0) for _ in range(20)]
         for stream in streams:
             assert (await anext(stream)).startswith(b"data: ")
-        with pytest.raises(NotNow, match="you watch 20 times already"):
+        with pytest.raises(NotNow, match="you have 20 open streams already"):
             inside.service.watch.updates(ann, 600.0, 0)
         for other in (bob, ourselves()):
             streams.append(inside.service.watch.updates(other, 600.0, 0))

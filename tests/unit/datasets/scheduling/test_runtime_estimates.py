@@ -10,7 +10,7 @@ from tests.helpers.schedules import Row, scheduled
 
 
 def planned(rows: list[Row], estimates: str, nodes: int = 100) -> list[float]:
-    return list(scheduled(rows, nodes, "easy", estimates).first_planned_s)
+    return list(scheduled(rows, nodes, "easy", estimates).first_estimate_s)
 
 
 def test_limits_are_what_was_asked_for_and_else_the_run_time() -> None:
