@@ -12,6 +12,7 @@ _WHOLE_FROM: Final = 100  # numbers of this size or more have no decimals
 _ROUNDING: Final = 1e-12  # relative error of float sums
 _SMALLEST_SHARE: Final = 0.0005  # smaller shares would be shown as 0.0 %
 _A_SECOND_MS: Final = 1000.0
+_EXACT: Final = 1e15  # larger floats are shown with an exponent
 _UNITS: Final = ((2 * 86400.0, 86400.0, "days"), (2 * 3600.0, 3600.0, "h"), (120.0, 60.0, "min"))
 
 
@@ -40,8 +41,14 @@ def large(number: float) -> str:
 
 
 def plain(value: object) -> str:
-    """Return a value as text; integral floats have no decimal point."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """Return a value as text; integral floats are shown as integers, others with up to six digits.
+
+    >>> plain(1234567.0), plain(0.25)
+    ('1234567', '0.25')
+    """
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.0f}" if value.is_integer() and abs(value) < _EXACT else f"{value:g}"
 
 
 def setting(value: object) -> str:
@@ -57,7 +64,7 @@ def percent(share: float | None) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """Return a ratio with up to three digits, never as a power of ten."""
+    """Return a ratio with up to three digits; from 0.0001 on without an exponent."""
     return UNKNOWN if value is None else _short(float(f"{value:.3g}"))
 
 

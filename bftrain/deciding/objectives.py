@@ -1,4 +1,4 @@
-"""Built-in objectives without levels, and the classes of all built-in objectives, which consist of functions."""
+"""Built-in objectives that sum over tasks (except ``goodput``), and the classes of all built-in objectives."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def soft_deadline(task: CompetingTask, sizes: NDArray[np.int64]) -> Entries:
     """Return the weighted speedup, where the part that a task needs to keep its deadline counts ten times.
 
     Speed beyond that counts normally. So does all speed of a task without a deadline, without a known amount of work,
-    or with a deadline that even its largest size cannot keep: no task is dropped for being late.
+    or with a deadline that even its fastest size cannot keep: no task is dropped for being late.
     """
     speeds = speed(task, sizes)
     urgent = (_URGENCY - 1.0) * np.minimum(speeds, _needed_speed(task))
@@ -116,7 +116,7 @@ def _speed_on_part(curve: SpeedCurve, fewest: int, most: int, part: float) -> fl
     """Return the speed on a ``part`` of the nodes; between whole sizes the curve is linear.
 
     If the part is below the ``fewest`` nodes, the task has these for a part of the time; likewise, if it does not run
-    on its part at all, its fastest size for a part of the time.
+    on its part at all, the best size for a part of the time.
     """
     there = curve.speed(min(part, most)) if part >= fewest else curve.speed(fewest) * part / fewest
     if there <= 0.0:

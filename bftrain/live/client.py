@@ -78,7 +78,7 @@ class Client:
         return self._ask("GET", "/v1/status", schemas.StatusView)
 
     def tasks(self, *, over: bool = False) -> tuple[schemas.TaskView, ...]:
-        """Return our unfinished tasks, with ``over`` also the finished ones; operators get tasks of all users."""
+        """Return our unfinished tasks, with ``over`` also the latest finished; operators get those of all users."""
         return self._ask("GET", "/v1/tasks", tuple[schemas.TaskView, ...], query={"all": "true"} if over else {})
 
     def task(self, name: str) -> schemas.TaskView:

@@ -157,7 +157,7 @@ class Slurm(PilotBackend):
         start = _AS_STEP if self._grace_s else ""
         if self.unit == GPU:
             words, check = SLOT_WORDS, CHECK_SLOT
-            return pilot_script(order, site, FIND_SLOT, start, words=words, check=check)
+            return pilot_script(order, site, LOG_NAME, start, words=words, check=check)
         return pilot_script(order, site, "node=$SLURMD_NODENAME", start)
 
     @property
@@ -391,7 +391,7 @@ def _chosen(partitions: Iterable[Mapping[str, str]], name: str) -> Mapping[str, 
 def _lower_tier(pilots: Mapping[str, str], partitions: Iterable[Mapping[str, str]]) -> Iterator[str | NotAvailable]:
     """Yield a problem if jobs of the default partition, or of all other partitions, would wait for pilots.
 
-    Otherwise yield a remark on partitions that wait because of ``PreemptMode=OFF``.
+    Otherwise yield a remark on waiting partitions with ``PreemptMode=OFF``.
     """
     name, tier, nodes = pilots.get("PartitionName", ""), _tier(pilots), _nodes(pilots)
     others = [
@@ -515,7 +515,7 @@ def _number(text: str) -> float:
 # queried once for each pilot
 
 ONE_GPU: Final = "--gres=gpu:1"
-FIND_SLOT: Final = "node=$SLURMD_NODENAME-gpu$SLURM_JOB_GPUS"  # the name of its log
+LOG_NAME: Final = "node=$SLURMD_NODENAME-gpu$SLURM_JOB_GPUS"  # $node is the name of the pilot's log
 SLOT_WORDS: Final = {"node": '"$SLURMD_NODENAME/gpu$SLURM_JOB_GPUS"', "host": '"$SLURMD_NODENAME"'}
 CHECK_SLOT: Final = """\
 case $SLURM_JOB_GPUS in

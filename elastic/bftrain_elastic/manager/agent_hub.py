@@ -205,7 +205,7 @@ class AgentTasks:
                 self._hub.emit({"type": "starting", "task": task.name, "nodes": list(task.nodes)})
             self._update_nodes(task, frozenset(now))
             left = set(held) - set(task.nodes) - now
-            # Other workers report their exits
+            # On the other nodes, workers report their exits
             if empty := left - self._hub.workers.nodes_with(task.name) if left else left:
                 self._hub.emit({"type": "vacated", "task": task.name, "nodes": sorted(empty)})
         self._hub.workers.clear(now.difference(*(task.nodes for task in self._tasks.values())))

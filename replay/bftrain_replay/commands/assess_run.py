@@ -145,7 +145,7 @@ def next_step(found: LogAssessment, files: Sequence[Path], *, is_log: bool) -> s
     if found.sure.median < figure_text.SURE_BELOW * found.harvest.median:
         return f"settle the doubtful idle time: bftrain import {names} --dry-run"
     if not found.harvest.median > 0.0:
-        return f"see the reason: bftrain {'inspect' if is_log else 'import'} {names}"
+        return f"see why nothing is harvested: bftrain {'inspect' if is_log else 'import'} {names}"
     if not any(figure_text.worth_rows(found)):
         return f"add its value: bftrain assess {names} --node-watts idle=150,busy=500 --price-kwh 0.20"
     return "try it: bftrain live --example slurm > site.toml; bftrain live check --config site.toml"

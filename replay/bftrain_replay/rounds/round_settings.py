@@ -104,7 +104,7 @@ class RoundSettings(Mapped, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         str, Option("GB or KIND=GB,..: memory of a host per node", default="not limited", rare=True)
     ] = ""
     placement: Annotated[
-        str, Option("Nodes of a gang; auto: consolidated; with Gavel's conventions: first-free", choices=PLACEMENTS)
+        str, Option("Nodes of a gang; auto: consolidated, or first-free with --like gavel", choices=PLACEMENTS)
     ] = AUTO
     pairs: Annotated[
         str,

@@ -158,7 +158,7 @@ class HarvestOverTime:
         self._advancing.update(dict.fromkeys(tasks))
 
     def sample_until(self, now_s: float) -> None:
-        """Record the harvest at all interval boundaries before ``now_s``; tasks have not changed since the last one."""
+        """Record the harvest at all boundaries before ``now_s``; call it before tasks change after ``next_s``."""
         while self.next_s < now_s:
             self._look(self.next_s)
             if self._growing and len(self._samples) == len(self._ends):

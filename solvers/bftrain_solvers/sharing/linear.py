@@ -27,7 +27,7 @@ class LinearRows:
 
 @dataclass(frozen=True, slots=True)
 class LinearResult:
-    """The optimum and the dual of each row; empty on failure, with the reason in ``words``."""
+    """The optimum and the dual of each row; on failure ``None`` and zeros, and the reason in ``words``."""
 
     columns: Floats | None
     prices: Floats

@@ -123,7 +123,7 @@ class FailurePolicy:
 
     @property
     def undecided(self) -> bool:
-        """Whether unjudged deaths could fail the task, so that a retry should wait."""
+        """Whether unjudged failures of the program could fail the task, so that a retry should wait."""
         waiting = sum(one.counts and not one.death.from_outside for one in self._pending)
         return bool(waiting) and (self._own + waiting >= ALLOWED or any(one.death.fatal for one in self._pending))
 
