@@ -103,7 +103,7 @@ class _WholeWords(click.HelpFormatter):
 
 
 class DocumentedCommand(click.Command):
-    """A command whose help page starts with an ``example``, one command per line, and groups its options.
+    """A command whose help has an ``example``, one command per line, before its grouped options.
 
     The required options follow first. ``renamed`` maps former spellings of options, which work for one release, to
     the current ones.
@@ -184,7 +184,7 @@ class DocumentedCommand(click.Command):
     def _in_present_spelling(
         self, ctx: click.Context, args: list[str], options: Mapping[str, click.Option]
     ) -> list[str]:
-        """Replace former spellings of options with a hint, and ``--set NAME=VALUE`` by the option of that name."""
+        """Replace former spellings of options (with a hint), and ``--set NAME=VALUE`` by the option of that name."""
         if ctx.resilient_parsing:  # completion
             return args
         present, rest = list[str](), list[str]()

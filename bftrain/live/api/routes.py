@@ -191,7 +191,7 @@ def _file(file: Path) -> Route:
 _TASK: Final = "/v1/tasks/{task}"
 _HARVESTING: Final = "Whether harvesting is paused, and the last hand-backs."
 _STREAMED: Final = "Server-sent events: the full state, then changes; at least one per second."
-_USED: Final = "Node-hours, GPU-hours, samples and energy of your tasks; operators see all."
+_USED: Final = "Node time, GPU time, samples and energy of your tasks; operators see all."
 _PIECE: Final = "A piece of a log file; empty at its end."
 _PAUSE: Final = "Use no nodes for a while: tasks save and wait."
 

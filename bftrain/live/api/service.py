@@ -173,7 +173,7 @@ class LiveService:
         return await run_in_daemon_thread(lambda: read_log(record, file, offset))
 
     def usage(self, caller: Caller, *, by: Grouping = GROUPINGS[0], since: Day = "") -> tuple[schemas.UsageRow, ...]:
-        """Sum up hours and samples from a day on: of the caller's tasks, of all for an operator."""
+        """Sum up usage and samples from a day on: of the caller's tasks, of all for an operator."""
         self._tasks.progress()
         self._loop.write(sync=False)
         return usage(self._journal, by, since, None if caller.operator else caller.uid)

@@ -2,11 +2,11 @@
 
 LauncherPool passes orders to the launcher of each task; departures that can wait are graceful.
 
-Sample counts are exact to the step, even if report lines are lost. With each step, a worker reports the running sum
-``total`` of its samples since step ``since``. Lines are lost when a socket is full, the daemon is down, or a node
-fails. For two lines with equal ``since``, the difference of their sums is the work between them, whether or not the
-lines between arrived. A script with a State keeps the sum in the state: its ``since`` is 0, and the sum counts from
-the start of the training.
+Lost report lines leave sample counts exact, except the last ones of a script without a State. With each step, a worker
+reports the running sum ``total`` of its samples since step ``since``. Lines are lost when a socket is full, the daemon
+is down, or a node fails. For two lines with equal ``since``, the difference of their sums is the work between them,
+whether or not the lines between arrived. A script with a State keeps the sum in the state: its ``since`` is 0, and the
+sum counts from the start of the training.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class TaskManager:
                 error = await self._add(record)
                 if self.tracks.get(name) is not track:
                     if error is None and self._task_store.get(name) is None:
-                        self._launcher_pool.drop(name)  # it learns of the task only now
+                        self._launcher_pool.drop(name)  # finished meanwhile: its drop came before this add
                 elif error is None:
                     self.held_up.pop(name, None)
                     if held := self._harvester.held.get(name):
@@ -405,7 +405,7 @@ class TaskProgressTrack:
             case "done" if message.get("total") is not None:  # work since the last report that arrived
                 samples = max(self.progress.samples, float(message["total"]))
                 step = max(self.progress.step, int(message["step"]))
-                self._go_on(replace(self.progress, samples=samples, step=step))
+                self._add_progress(replace(self.progress, samples=samples, step=step))
         if self.kind and not self._by_kind:  # it has been running since before this daemon
             self._measure_on(self.kind)
         self.news |= self.measuring.on_message(dict(message))
@@ -432,11 +432,11 @@ class TaskProgressTrack:
             self.rate = rate if not self.rate else 0.8 * self.rate + 0.2 * rate
         self.starts, self.starting_since = 0, None
         self._line, self.reported_s = (t, step), float(message.get("received_at", t))
-        self._go_on(counted(self.progress, message, began_at_step=self._began_at_step))
+        self._add_progress(counted(self.progress, message, began_at_step=self._began_at_step))
         self.news |= message.get("noise") is not None
 
-    def _go_on(self, after: Progress) -> None:
-        """Count new samples; for the work each is weighted by the statistical efficiency of its batch."""
+    def _add_progress(self, after: Progress) -> None:
+        """Count new samples, weighted by their batch's statistical efficiency in the work done."""
         before, batch = self.progress, self.record.spec.batch
         if batch is not None and after.samples > before.samples:
             done = after.samples - before.samples

@@ -393,7 +393,7 @@ class JsonTable:
             raise BadInput("JSON by columns", where=file.where, fix="write one object a row: orient='records'")
         if not names:
             raise BadInput(
-                "JSON without records of jobs", where=file.where, fix="see docs/reference/readers.md, tables of jobs"
+                "JSON without records of jobs", where=file.where, fix="see docs/reference/readers.md, Formats: jobs"
             )
 
     def sample(self) -> Mapping[str, Sequence[Any]]:

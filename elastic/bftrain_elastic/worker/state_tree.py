@@ -55,7 +55,7 @@ def fold(value: object) -> StateTree:
 
 @dataclass(slots=True)
 class NamedValues:
-    """Named values, folded one by one: the items of a dict, or the first of them."""
+    """Named values, folded one by one: all items of a dict, or its first few."""
 
     names: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)

@@ -336,5 +336,5 @@ def _assumptions(
     if not sample.whole:
         yield (
             f"Replayed: {len(sample.places):,} of {len(sample.blocks):,} {sample.blocks.unit}s, drawn at random (seed "
-            f"{SEED}); all {sample.blocks.unit}s are assumed to have their harvested share (--events sets the number)."
+            f"{SEED}); their harvested share is applied to all {sample.blocks.unit}s (--events limits the sample)."
         )

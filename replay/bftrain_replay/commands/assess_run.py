@@ -200,7 +200,7 @@ def _rows(found: LogAssessment) -> Iterator[tuple[str, str, str]]:
 
 
 def _if(found: LogAssessment) -> Iterator[RenderableType]:
-    """Yield a line for each other assumption with its result."""
+    """Yield a line for each kind of assumption with its results."""
     for words, kinds in _IF.items():
         labels = [
             f"{row.label}: {text_formats.count(row.harvest.median)}{' (assumed)' if row.assumed else ''}"

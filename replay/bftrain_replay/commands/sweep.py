@@ -119,7 +119,7 @@ def command(  # noqa: PLR0913 - one argument for each option
     if written:
         out.say(f"result: {folder}")
     left = sum(row.state is PointState.OPEN for row in done.rows)
-    fix = "the table shows the reasons; --retry-failed repeats them"
+    fix = "the table shows the reasons; --retry-failed retries these points"
     finish("point", len(done.rows), left, len(done.failed), folder, fix)
 
 
@@ -152,7 +152,7 @@ def executor_of(folder: Path, jobs: int | None, dask: str, options: tuple[str, .
 
 
 def _dask_option(text: str) -> tuple[str, object]:
-    """Parse ``NAME=VALUE``; values other than numbers and lists are text."""
+    """Parse ``NAME=VALUE``; values other than numbers, booleans and lists are text."""
     from bftrain import toml_io
 
     name, equals, value = text.partition("=")

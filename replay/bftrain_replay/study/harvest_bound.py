@@ -4,7 +4,7 @@ At any moment no more than ``most`` tasks run, on the nodes idle then. For tasks
 speed is bounded by ``f(n) = max sum v(n_j)`` over up to ``most`` sizes ``n_j`` with a sum of up to ``n``. The integral
 of ``f`` over the pool bounds the harvest, and so does the total work.
 
-Different tasks need a linear programme over the seconds that each class spends at each size. Its limits are the ones
+Different tasks need a linear programme over each class's mean number of tasks at each size. Its limits are the ones
 above, for each part of the log with similar pools, and the work of each class. Using mean pools per part keeps the
 bound valid, since the programme's largest speed is concave in the nodes. Costs can only lower a harvest.
 """
@@ -35,7 +35,7 @@ Counts = NDArray[np.int64]
 _Limit = tuple[str, int, float, float]  # a row by its name and number, its bound, and the coefficient of a column
 
 _STRAIGHT: Final = 1e-12  # relative: rounding of speeds between measured sizes
-_MOST_STEPS: Final = 100_000_000  # additions to combine sizes exactly; beyond, sizes may be mixed
+_MOST_STEPS: Final = 100_000_000  # additions for the exact bound; beyond it, the concave hull is used
 _MOST_COLUMNS: Final = 8_000  # size of the linear programme: more parts of the log make it tighter and slower
 _MOST_EPOCHS: Final = 8  # parts by the number of tasks that have arrived
 _MOST_CLASSES: Final = 64
@@ -82,12 +82,12 @@ class _TaskClass(msgspec.Struct, frozen=True):
         for spec in self.shapes:
             curve, sizes = spec.curve_on(kind), slice(spec.min_nodes, min(largest, spec.max_nodes) + 1)
             if curve is not None and sizes.start < sizes.stop:
-                speeds[sizes] = np.maximum(speeds[sizes], _on_any_places(spec, curve, kind, sizes.stop - 1)[sizes])
+                speeds[sizes] = np.maximum(speeds[sizes], _at_best_spread(spec, curve, kind, sizes.stop - 1)[sizes])
         return speeds
 
 
-def _on_any_places(spec: TaskSpec, curve: SpeedCurve, kind: str, largest: int) -> Floats:
-    """Return the speeds up to a size, for several nodes the largest on any number of places."""
+def _at_best_spread(spec: TaskSpec, curve: SpeedCurve, kind: str, largest: int) -> Floats:
+    """Return the speeds up to a size; above one node, the largest over all spreads across hosts or racks."""
     together = speeds = curve.speeds(largest)
     for each in spec.spread.speeds if spec.spread is not None else ():
         if each.kind in (kind, ANY_KIND):

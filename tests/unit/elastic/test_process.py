@@ -204,7 +204,7 @@ def test_writes_that_fail_are_reported_once_and_so_is_that_they_work_again() -> 
         case.hear(worker, {"type": "on_disk", "step": step, "took_s": 0.1})
     first, second = case.context.notes()
     assert "step 4 is not on disk: No space left on device" in first
-    assert "written to disk again, at step 6" in second
+    assert "saving the state works again, since step 6" in second
 
 
 def test_who_has_no_others_cannot_have_lost_them() -> None:

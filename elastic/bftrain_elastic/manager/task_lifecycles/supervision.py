@@ -192,7 +192,7 @@ class TaskSupervision:
             case StateOnDisk(step=step, took_s=took_s):
                 self.saved = StateOnDisk(max(self.saved.step, step), took_s or self.saved.took_s)
                 if 0 <= self._unwritten_step <= step:
-                    self.note(f"the state is written to disk again, at step {step}")
+                    self.note(f"saving the state works again, since step {step}")
                     self._unwritten_step = -1
                 self._committed(message.type, step)
             case StateInMemory(step=step):
