@@ -37,7 +37,7 @@ _CHANGES: Final = ("start", "grow", "shrink", "stop")
 _ENDS: Final = ("done", "failed", "cancelled")
 _PREEMPTED: Final = frozenset({Cause.PREEMPTED, Cause.BELOW_MINIMUM})
 _USED: Final = {
-    "bftrain_usage_node_seconds_total": "Node-time of tasks, over all runs on this state.",
+    "bftrain_usage_node_seconds_total": "Node-time of tasks, over all runs, across restarts.",
     "bftrain_usage_gpu_seconds_total": "GPU-time of tasks, over all runs, by the site's GPU numbers.",
     "bftrain_usage_samples_total": "Samples, over all runs.",
     "bftrain_usage_joules_total": "Energy of the tasks' nodes, over all runs, by the site's watts.",

@@ -76,7 +76,7 @@ class UsageLedger:
         self.by_user: dict[str, Sum] = {user: tuple(sums) for user, *sums in users}
 
     def begin(self, record: LiveTaskRecord, progress: Progress) -> None:
-        """Record the earlier work of a task."""
+        """Mark the earlier work of a task as counted."""
         self._seen[record.number] = progress
 
     def forget(self, number: int) -> None:
@@ -109,7 +109,7 @@ class UsageLedger:
 
     @property
     def days(self) -> tuple[Harvested, ...]:
-        """Return the last days, today last."""
+        """Return the last days with work, in order."""
         return tuple(
             Harvested(day=day, samples=samples, node_s=node_s) for day, (samples, node_s) in sorted(self._days.items())
         )
@@ -213,7 +213,9 @@ class TaskStore:
         self._drained: dict[str, str] = dict(journal.rows("SELECT node, user FROM drained"))
         self._facts: dict[str, str] = dict(journal.rows("SELECT key, value FROM fact"))
         last = int(journal.rows("SELECT coalesce(max(number), 0) FROM task")[0][0])
-        self.next_number = max(last, int(self.fact(_LAST_DELETED) or 0)) + 1  # also of tasks that are forgotten
+        self.next_number = (
+            max(last, int(self.fact(_LAST_DELETED) or 0)) + 1
+        )  # numbers of forgotten tasks are never reused
         self._bring_up_to_date()
 
     def _bring_up_to_date(self) -> None:
@@ -339,7 +341,7 @@ class TaskStore:
         self._pending.append(("INSERT INTO begun (time_s, step, digest, site) VALUES (?, ?, ?, ?)", row))
 
     def add_writes(self, statements: Iterable[Statement]) -> None:
-        """Write the changes of other tables together with these."""
+        """Buffer changes of other tables for the same transaction."""
         self._pending += statements
 
     def due(self) -> list[Statement]:

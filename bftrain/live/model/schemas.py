@@ -140,7 +140,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     deadline_s: Annotated[float | None, said("Deadline; seconds since 1970.")] = None
     campaign: Annotated[str, said("Campaign.")] = ""
     batch: Annotated[BatchScaling | None, said("Batches and noise scale, for the objective goodput.")] = None
-    spread: Annotated[SpreadSpeeds | None, said("Speeds on more places than necessary, such as racks.")] = None
+    spread: Annotated[SpreadSpeeds | None, said("Speeds when spread over more racks than necessary.")] = None
 
     def __post_init__(self) -> None:
         """Check rules that concern several fields."""
@@ -310,7 +310,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str
     solver: str
     objective: str
-    policy: Annotated[str, said("Policy of rounds that decides instead; empty: none.")] = ""
+    policy: Annotated[str, said("Policy of rounds, instead of the solver; empty: none.")] = ""
     round_s: Annotated[float, said("Length of a round in seconds.")] = 0.0
     since_s: Annotated[float, said("Start; seconds since 1970.")]
     now_s: Seconds
@@ -337,7 +337,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     commands_limits: Annotated[
         Mapping[str, float], said("Scheduler commands per minute by the settings: at_rest, and at most submissions.")
     ] = {}
-    harvested: Annotated[tuple[Harvested, ...], said("Harvest of the last days, today last.")] = ()
+    harvested: Annotated[tuple[Harvested, ...], said("Harvest of the last days with work, in order.")] = ()
     remarks: Annotated[tuple[Remarked, ...], said("Remarks for operators, oldest first.")] = ()
     addresses: Annotated[tuple[str, ...], said("Listening addresses.")] = ()
     token_file: Annotated[str, said("File of the token for the status page and the API over TCP.")] = ""

@@ -71,7 +71,7 @@ class HookSpool:
         self.lost = False  # whether the last look met a file that cannot be read, or not yet
 
     def open(self) -> None:
-        """Start reading; delete existing files unread. Raise NotAvailable if other users can write to the folder."""
+        """Start reading; delete existing files unread. Raise NotAvailable as :func:`check_folder` does."""
         check_folder(self._folder)
         try:
             for file in self._folder.iterdir():
@@ -169,9 +169,9 @@ class HookSpool:
 
 
 class HookListener:
-    """Reads a spool in its own thread, so a hanging file system blocks no other work.
+    """Reads a spool in its own thread; only start and stop access the folder in the caller's.
 
-    ``tell`` receives reports, ``note`` a message when it changes; both run in that thread.
+    ``tell`` receives reports, ``note`` a message when it changes.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ def unfit(folder: Path, what: str, fix: str = _FIX) -> NotAvailable:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise NotAvailable unless the spool and its parents are folders into which no stranger can write."""
+    """Raise NotAvailable if users outside the group can access the spool, or others can replace it."""
     try:
         about = os.lstat(folder)
     except OSError as error:

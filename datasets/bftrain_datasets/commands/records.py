@@ -42,7 +42,7 @@ _READING: Final = (
         "--format",
         "format",
         default=None,
-        help="The format, if not recognised; bftrain doctor lists them.",
+        help="Format, if not recognised; bftrain doctor -v lists all.",
         shell_complete=complete_parts("reader"),
     ),
     click.option(

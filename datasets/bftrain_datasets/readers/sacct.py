@@ -7,7 +7,7 @@ have any order. Files without a header have the columns of Open XDMoD, or of ``-
 |---|---|---|
 | ``JobID`` | yes | steps such as ``12.batch`` are skipped |
 | ``Start``, ``End`` | yes | epochs or local times; ``Unknown`` while the job waits or runs |
-| ``NodeList`` | yes | node set, such as ``n[1-4]`` |
+| ``NodeList`` | yes | node set, such as ``n[1-4]``; not with ``--counts`` |
 | ``State`` | | running, waiting and preempted jobs, and node failures |
 | ``Partition`` | | partition |
 | ``NNodes`` | | checked against ``NodeList``; the size with ``--counts`` |
@@ -203,7 +203,7 @@ def recognises(head: bytes) -> bool:
 def read(file: RawFile, intake: RecordIntake) -> None:
     """Read every job."""
     layout = _layout_for(intake.options.columns, file.head)
-    intake.reports_outages = bool(intake.reports_outages)
+    intake.reports_outages = bool(intake.reports_outages)  # None to False: only another file can report outages
     for first, block in file.blocks(LARGE_BLOCK_BYTES):
         for number, header, lines in _below_headers(first, block, file):
             layout = header or layout
@@ -361,7 +361,7 @@ def _units_in(tres: str, cpus: str, unit: str) -> int:
 def _times(
     columns: Mapping[str, Column], wanted: NDArray[np.bool_], lines: NDArray[np.int64], intake: RecordIntake
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return start and end times in seconds UTC; only ``wanted`` rows are complete and count as assumptions."""
+    """Return start and end times in seconds UTC; only ``wanted`` rows are complete and have local times counted."""
     start, start_read, start_local = times_of(columns["start"], intake.clock)
     end, end_read, end_local = times_of(columns["end"], intake.clock)
     usual, local = start_read & end_read, start_local.astype(np.int64) + end_local

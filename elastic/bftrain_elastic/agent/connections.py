@@ -135,7 +135,7 @@ class ManagerLink:
                     newer = f"this agent has obeyed a manager of epoch {self.welcome.epoch}"
                     self.note(f"manager of epoch {message.epoch} rejected: {newer}")
                 if self._wire is not None:
-                    self._wire.end("it is older than the manager before")
+                    self._wire.end("this manager is older than the last one")
                 return
             self._welcomed, self._rejected_epoch, self.welcome = True, 0, message
             self.silent, self.trouble = False, ""
@@ -154,9 +154,8 @@ class ManagerLink:
             self._lost_at = time.monotonic()
             self.trouble = reason
         elif self._rejected_epoch:
-            self.trouble = (
-                f"it is older than the manager before: epoch {self._rejected_epoch}, not {self.welcome.epoch}"
-            )
+            last = f"the last one ({self.welcome.epoch})"
+            self.trouble = f"a manager of epoch {self._rejected_epoch}, older than {last}, was rejected"
         elif self._sealed.greeted:
             self.trouble = "it rejects this agent; does it use the same secret?"
         self._wire, self._welcomed = None, False

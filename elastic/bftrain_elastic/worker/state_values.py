@@ -117,7 +117,7 @@ class StateSaver:
         return self.folder is not None and not self.job.busy and (self.soon or time.monotonic() >= self.due_at)
 
     def rescue(self) -> None:
-        """Save the copy of the last commit to the folder, unless it has a newer one. Callable from any thread."""
+        """Save the latest copy, if the folder's state is older. Callable from any thread."""
         own = self._own
         if own.shards is not None:  # one worker does not have all shards
             return
@@ -211,7 +211,7 @@ class StateSaver:
         warnings.warn(text, RuntimeWarning, stacklevel=4)
 
     def _begin_save(self, *, recent: bool) -> bool:
-        """Start to save a large state in a thread; return whether there is memory for it."""
+        """Start to save a state in a thread; return false if it is small, or memory is short."""
         own, tree = self._own, capture(self._state)
         if tree.size <= AT_ONCE_BYTES:
             return False
@@ -443,7 +443,7 @@ def copy_is_due(own: StateInternals) -> bool:
 
 
 def sends_copy(state: StateBase) -> bool:
-    """Return whether this worker is rank 0, its copy server lacks this commit, and the memory suffices for a copy."""
+    """Return whether this worker is rank 0, a copy to its server is due, and the memory suffices for it."""
     own = inner(state)
     if own.group.place.rank or own.shards is not None or not own.outside.due:
         return False

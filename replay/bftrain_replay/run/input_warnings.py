@@ -64,7 +64,7 @@ def odd_shares(
         yield f"these have shares but no tasks: {', '.join(users[:_MOST_NAMED])}"
     priced = sorted({*prices}.difference(kinds))
     if priced:
-        yield f"no node is of a kind that has a price: {', '.join(priced[:_MOST_NAMED])}"
+        yield f"these kinds have prices but no nodes: {', '.join(priced[:_MOST_NAMED])}"
 
 
 def _never_started(settings: ReplaySettings, tasks: Iterable[TaskSpec]) -> Iterator[str]:

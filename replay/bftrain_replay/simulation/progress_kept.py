@@ -32,7 +32,7 @@ class ProgressKept(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> ProgressKept:
-        """Read ``memory``, ``memory:60``, ``copies:2``, ``disk:5min`` or ``task``; raise ``ValueError`` otherwise."""
+        """Read one of ``FORMS``, such as ``disk:5min``; raise ``ValueError`` otherwise."""
         kept, colon, period = text.partition(":")
         if kept == TASK and not colon:
             return cls(TASK)
@@ -58,7 +58,7 @@ class ProgressKept(NamedTuple):
         """The assumption in few words."""
         option = f"(--progress {self.text})"
         if self.disk_s is None:
-            return f"Assumed: a preemption takes the time in the task file {option}"
+            return f"Assumed: a preemption costs shrink_cost_s of work {option}"
         if self.copy_s is not None:
             return f"Assumed: progress is copied to another node every {text_formats.duration(self.copy_s)} {option}"
         on_disk = f"on disk every {text_formats.duration(self.disk_s)}"
@@ -69,7 +69,7 @@ class ProgressKept(NamedTuple):
         """The assumption, and the option that changes it."""
         option = f"(--progress {self.text})."
         if self.disk_s is None:
-            return f"Assumed: a preemption takes shrink_cost_s of each task {option}"
+            return f"Assumed: a preemption costs each task shrink_cost_s of work {option}"
         period = text_formats.duration(self.disk_s)
         if self.copy_s is not None:
             return (
@@ -91,7 +91,7 @@ class ProgressKept(NamedTuple):
 def in_short(progress: str | None) -> str:
     """Return the assumption in few words; ``progress`` is the setting, ``None`` by the published rules."""
     if progress is None:
-        return "Assumed: a preemption takes the time in the task file (--semantics published)"
+        return "Assumed: a preemption costs shrink_cost_s of work (--semantics published)"
     return ProgressKept.parse(progress).short
 
 

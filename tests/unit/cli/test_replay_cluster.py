@@ -115,7 +115,7 @@ def test_prices_are_shown_and_names_that_fit_nothing_are_warned_of(bftrain: Comm
     assert "cost, priced node-hours" in ended.out
     for words in (ended.err, bftrain(*IN_ROUNDS, 360, "--shares", "shares.toml").err):
         assert "unknown" in words
-        assert "no node is of a kind that has a price: f" in words
+        assert "these kinds have prices but no nodes: f" in words
 
 
 def test_rounds_print_what_became_of_the_tasks(bftrain: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
