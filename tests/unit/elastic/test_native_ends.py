@@ -321,7 +321,7 @@ def test_writes_that_fail_are_reported_once_and_that_they_work_again() -> None:
         case.hear(only, {"type": "on_disk", "step": step, "took_s": 1.0})
     failed, works = case.context.notes()
     assert "step 4 is not on disk" in failed
-    assert "again, at step 6" in works
+    assert "works again, since step 6" in works
 
 
 def test_a_worker_that_writes_much_has_the_time_for_it() -> None:

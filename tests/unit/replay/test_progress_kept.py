@@ -134,7 +134,7 @@ def test_published_rules_have_no_such_setting() -> None:
     [
         ({}, "memory", 60.0, "up to 60 s old (--progress memory)"),
         ({"progress": "disk:1800"}, "disk", 1800.0, "a checkpoint every 30 min;"),
-        ({"progress": "task"}, "task", None, "takes shrink_cost_s of each task (--progress task)"),
+        ({"progress": "task"}, "task", None, "costs each task shrink_cost_s of work (--progress task)"),
         ({"semantics": "published"}, "task", None, "the published rules"),
     ],
 )
