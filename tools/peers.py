@@ -140,7 +140,8 @@ def running(system: str, folder: Path) -> Iterator[Callable[[int], object]]:
     meeting = ["--standalone"] if store is None else [*RDZV, f"--rdzv-endpoint=127.0.0.1:{port}"]
     command = [str(PEERS / "torchrun"), "--max-restarts=1000", "--local-addr=127.0.0.1", *meeting, *words]
     environment = os.environ | {"TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{port}"}
-    environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # otherwise agents that join later time out in torch 2.13
+    if system == "torchrun":  # otherwise agents that join later time out in torch 2.13; torchft needs the shared store
+        environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
 
     def start(command: Sequence[str]) -> subprocess.Popen[bytes]:
         with (folder / "log").open("ab") as log:
