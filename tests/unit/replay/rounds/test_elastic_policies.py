@@ -70,6 +70,7 @@ def test_a_task_with_speeds_by_kind_has_no_phases(tmp_path: Path) -> None:
     by_kind = TaskSpec(name="net-0", max_nodes=1, curve=FLAT, curves={"a": FLAT}, work_samples=1.0)
     with pytest.raises(BadInput, match="task 'net-0': has speeds by kind"):
         rounds({"a": 1}, [by_kind], policy="fifo", round_s=60.0, phases=file)
+    assert rounds({"": 1}, [by_kind], policy="fifo", round_s=60.0, phases=file).ended == "all_done"
 
 
 @pytest.mark.parametrize(
