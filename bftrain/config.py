@@ -48,7 +48,7 @@ class Settings(Mapped, frozen=True, kw_only=True):
         ),
     ] = AUTO
     turn_s: Annotated[
-        float, Option("Fair objectives: seconds of a turn, plus twice a start's cost", at_least=0.0, rare=True)
+        float, Option("Fair objectives: seconds of a turn; twice a start's cost is added", at_least=0.0, rare=True)
     ] = 20.0
     max_tasks: Annotated[int, Option("Maximum number of competing tasks", at_least=1)] = 35
     solver_deadline_s: Annotated[float, Option("Solver timeout in seconds", above=0.0, rare=True)] = 10.0

@@ -73,17 +73,18 @@ def check_task_name(path: Path) -> None:
 
 def is_own_tasks(path: Path) -> bool:
     """Return whether a command wrote this task file, by its comment; hand-written files lack the comment."""
-    return _is_own(path) and _PROFILES not in head_of(path)
+    return _is_own(path, profiles=False)
 
 
 def is_own_profiles(path: Path) -> bool:
     """Return whether a command wrote this profile file."""
-    return _is_own(path) and _PROFILES in head_of(path)
+    return _is_own(path, profiles=True)
 
 
-def _is_own(path: Path) -> bool:
-    lines = head_of(path).splitlines()
-    return any(MADE_BY.encode() in line for line in takewhile(lambda line: line.startswith(b"#"), lines))
+def _is_own(path: Path, *, profiles: bool) -> bool:
+    head = head_of(path)
+    comments = takewhile(lambda line: line.startswith(b"#"), head.splitlines())
+    return (_PROFILES in head) is profiles and any(MADE_BY.encode() in line for line in comments)
 
 
 def toml_records(path: Path) -> Iterator[tuple[str, Record]]:

@@ -79,9 +79,7 @@ class LiveDaemon:
         self.ready = asyncio.Event()  # set when tasks can be changed
         self._state = "starting"
         self._clock_behind = False
-        self._quiet_since = (
-            time.monotonic()
-        )  # last event that could move nodes between tasks; measurements do not count
+        self._quiet_since = time.monotonic()  # the last event that could move nodes; measurements do not count
         self._loop = asyncio.get_running_loop()
         self._inbox: deque[dict[str, Any]] = deque()  # messages from other threads
         self._inbox_due = False  # whether the loop will read them

@@ -213,9 +213,7 @@ class TaskStore:
         self._drained: dict[str, str] = dict(journal.rows("SELECT node, user FROM drained"))
         self._facts: dict[str, str] = dict(journal.rows("SELECT key, value FROM fact"))
         last = int(journal.rows("SELECT coalesce(max(number), 0) FROM task")[0][0])
-        self.next_number = (
-            max(last, int(self.fact(_LAST_DELETED) or 0)) + 1
-        )  # numbers of forgotten tasks are never reused
+        self.next_number = max(last, int(self.fact(_LAST_DELETED) or 0)) + 1  # numbers are never reused
         self._bring_up_to_date()
 
     def _bring_up_to_date(self) -> None:

@@ -71,10 +71,9 @@ class LeavingSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Figures on how nodes leave the pool, as fractions from 0 to 1.
 
     ``together``: of each group of nodes that joined together, the largest part that left together, as a fraction of all
-    such nodes.
-    ``in_large_departures``: nodes that leave in departures of 64 or more. ``at_once``: percentiles of the departure
-    size, over leaving nodes. ``chance_within_300_s``: by age in seconds, the probability that an idle node leaves
-    within five minutes.
+    such nodes. ``in_large_departures``: nodes that leave in departures of 64 or more. ``at_once``: percentiles of the
+    departure size, over leaving nodes. ``chance_within_300_s``: by age in seconds, the probability that an idle node
+    leaves within five minutes.
     """
 
     together: float

@@ -88,8 +88,8 @@ class HubWorkers:
             self._order(worker, wire.StopWorker(worker, grace_s))
 
     def _order(self, worker: str, message: WireMessage) -> None:
-        if (owner := self._records.get(worker)) is not None and owner.node in self._agents:
-            self._agents[owner.node].send(message)
+        if (record := self._records.get(worker)) is not None and record.node in self._agents:
+            self._agents[record.node].send(message)
 
     def clear(self, nodes: Collection[str]) -> None:
         """Kill all workers on these nodes, including workers of other managers."""
@@ -119,7 +119,7 @@ class HubWorkers:
 
     def of(self, tasks: Collection[str]) -> list[str]:
         """Return the workers of these tasks that have not exited."""
-        return [worker for worker, owner in self._records.items() if owner.task in tasks]
+        return [worker for worker, record in self._records.items() if record.task in tasks]
 
     def nodes_with(self, task: str) -> frozenset[str]:
         """Return the nodes where workers of a task run or are being started."""
@@ -128,8 +128,8 @@ class HubWorkers:
     def ended(self, worker: str, exit_: WorkerExit, *, reported: bool = False) -> None:
         """Record a worker's exit: its agent reported it (``reported``), is gone, or never started it."""
         self._remember_end(worker, reported=reported)
-        if (owner := self._records.pop(worker, None)) is not None:
-            self._on_exit(owner, worker, exit_)
+        if (record := self._records.pop(worker, None)) is not None:
+            self._on_exit(record, worker, exit_)
 
     def _remember_end(self, worker: str, *, reported: bool) -> None:
         self._ends[worker] = reported

@@ -84,8 +84,8 @@ def watched(
 ) -> Iterator[Callable[[str, float, int], bool]]:
     """Return a watcher of replays, which shows progress and returns false to stop.
 
-    Ctrl-C or SIGTERM stop the replay early, a second Ctrl-C immediately, if ``interruptible``. ``goal``
-    is the total: seconds, shown as hours, or items with a ``unit`` of 1. ``done`` is the noun for the progress, and
+    Ctrl-C or SIGTERM stop the replay early, a second Ctrl-C immediately, if ``interruptible``. ``goal`` is the
+    total: seconds, shown as hours, or items with a ``unit`` of 1. ``done`` is the noun for the progress, and
     ``counted`` the noun for the third argument of the watcher, whose rate is shown.
     """
     total, digits = max(goal / unit, 1.0), 1 if unit > 1.0 else 0

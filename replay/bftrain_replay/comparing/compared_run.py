@@ -115,7 +115,7 @@ class SettingDifference:
     same: Mapping[str, Any]
 
 
-def settings_of(sides: Sequence[ComparedRun]) -> SettingDifference:
+def compared_settings(sides: Sequence[ComparedRun]) -> SettingDifference:
     """Compare the settings, inputs, baselines and versions of all replays."""
     # Replays and rounds have different settings, whose defaults need no mention
     mixed = len({side.in_rounds for side in sides}) > 1

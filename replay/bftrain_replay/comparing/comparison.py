@@ -114,7 +114,7 @@ def compare(
     return Comparison(
         sides=sides,
         groups=groups,
-        settings=compared_run.settings_of(sides),
+        settings=compared_run.compared_settings(sides),
         notes=(*_notes(sides), *_notes_on_u(sides), *_few_common_tasks(sides, groups)),
         forced=hindrance,
     )

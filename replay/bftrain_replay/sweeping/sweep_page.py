@@ -71,7 +71,7 @@ def page(swept: SweptPoints, summary: dict[str, Any]) -> HtmlPage:
             "plots": [chart.name for chart in drawn],
             "left_out": left_out,
             "points": _table(swept, metrics),
-            "making": _making(summary),
+            "inputs": _inputs(summary),
         },
         static_command="bftrain sweep FILE --svg DIR",
     )
@@ -201,7 +201,7 @@ def _table(swept: SweptPoints, metrics: Sequence[MetricColumn]) -> HtmlTable:
     return HtmlTable(label="Points", headings=headings, rows=rows, sortable=True)
 
 
-def _making(data: dict[str, Any]) -> HtmlTable:
+def _inputs(data: dict[str, Any]) -> HtmlTable:
     rows = [(name, f"{value}") for name, value in flat(data["sweep_file"]["content"], ".")]
     for kind in ("logs", "clusters", "tasks"):
         for one in data["inputs"][kind]:
